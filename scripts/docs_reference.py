@@ -1,4 +1,4 @@
-"""The pages of the documentation that are made from the code: commands, SDK, HTTP, configuration, tables, agents.
+"""The pages of the documentation that are made from the code: commands, JSON, SDK, HTTP, configuration, tables, agents.
 
     python -m scripts.docs_reference
 
@@ -126,6 +126,61 @@ def _meaning(parameter: Any) -> str:
         text += f" Default: `{default}`."
     variable = getattr(parameter, "envvar", None)
     return text + (f" Variable: `{variable}`." if variable else "")
+
+
+# ---------------------------------------------------------------------------- JSON of the commands
+
+
+def json_schema() -> bytes:
+    """Return the JSON Schema of what commands print with `--json`, for programs that read it."""
+    from tieline.cli.shapes import schema  # noqa: PLC0415 - it loads every type that is printed
+
+    return msgspec.json.format(msgspec.json.encode(schema()), indent=1)
+
+
+def json_page() -> str:
+    """Return the page about what commands print with `--json`."""
+    shapes = msgspec.json.decode(json_schema())["$defs"]
+    parts = [
+        "# JSON of commands\n",
+        "With `--json` a command prints one document, on one line if its output is no terminal. The table has its",
+        "shape. The same shapes are a [JSON Schema](../json-schema.json), in which `#/$defs/tieline-send` is the",
+        "document of `tieline send`. Later versions may add fields, so ignore those that you do not know. A field",
+        "is always there if its last column says so. Times are milliseconds since 1970 (UTC), and ids are the long",
+        "ones.\n",
+        "A command that does not end with 0 prints [`Failed`](#failed) as the last line of stderr. `logs` prints",
+        "the lines of the hub's log as they are: all have `event`, `level` and `timestamp`. The rows of `pipeline",
+        "sql` have the columns of the query.\n",
+    ]
+    rows = [
+        (f"[`{shape['title'].removesuffix(' --json')}`](cli.md#{name})", _linked(case), case.get("description", ""))
+        for name, shape in shapes.items()
+        for case in shape.get("anyOf", ())
+    ]
+    parts.append(table(("command", "document", "case"), rows))
+    for name, shape in sorted(shapes.items()):
+        if "anyOf" not in shape:
+            parts += [f"## `{name}` {{ #{name.lower()} }}\n", *_about(shape)]
+    return "\n".join(parts)
+
+
+def _about(shape: dict[str, Any]) -> Iterator[str]:
+    """Yield the description of a type: its fields, or its values."""
+    yield f"{_plain(' '.join(shape.get('description', '').split()))}\n"
+    required = set(shape.get("required", ()))
+    if shape.get("properties"):
+        rows = (
+            (f"`{field}`", _linked(about), "yes" if field in required else "")
+            for field, about in shape["properties"].items()
+        )
+        yield table(("field", "type", "always"), rows)
+    elif "enum" in shape:
+        yield f"One of {_linked(shape)}.\n"
+
+
+def _linked(about: dict[str, Any]) -> str:
+    """Return a type in words, with links to the types on this page."""
+    return re.sub(r"`([A-Z]\w+)`", lambda name: f"[`{name[1]}`](#{name[1].lower()})", _json_type(about))
 
 
 # ---------------------------------------------------------------------------- the SDK
@@ -265,13 +320,19 @@ def http_page() -> str:
     for title, document in _documents().items():
         parts += [f"## {title}\n", f"`GET {_DOCUMENTS[title]}` has this as an OpenAPI document.\n"]
         rows = [
-            (f"`{method.upper()} {path}`", _plain(about.get("summary", "")), _body(about), _answer(about))
+            (
+                f"`{method.upper()} {path}`",
+                _plain(about.get("summary", "")),
+                _query(about),
+                _body(about),
+                _answer(about),
+            )
             for path, methods in document["paths"].items()
             for method, about in methods.items()
         ]
-        parts.append(table(("request", "meaning", "body", "answer"), rows))
+        parts.append(table(("request", "meaning", "query", "body", "answer"), rows))
         shapes = document["components"]["schemas"]
-        named = {name for row in rows for cell in row[2:] for name in re.findall(r"`(\w+)`", cell)}
+        named = {name for row in rows for cell in row[3:] for name in re.findall(r"`(\w+)`", cell)}
         for name in sorted(named & set(shapes)):
             parts += _shape(name, shapes[name])
     return "\n".join(parts)
@@ -283,6 +344,15 @@ def _schema(content: dict[str, Any]) -> str:
         inner = schema.get("$ref") or schema.get("items", {}).get("$ref")
         return f"`{inner.rpartition('/')[2]}`" if inner else kind
     return ""
+
+
+def _query(about: dict[str, Any]) -> str:
+    """Return the parameters in the query of a request, each with its type, or its values."""
+    return "; ".join(
+        f"`{one['name']}`: {_json_type(one.get('schema', {}))}"
+        for one in about.get("parameters", ())
+        if one["in"] == "query"
+    )
 
 
 def _body(about: dict[str, Any]) -> str:
@@ -314,8 +384,12 @@ def _json_type(about: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(map(_json_type, about["anyOf"])))
     if "enum" in about:
         return ", ".join(f"`{value}`" for value in about["enum"])
+    if "prefixItems" in about:
+        return f"pair of {' and '.join(map(_json_type, about['prefixItems']))}"
     if about.get("type") == "array":
         return f"list of {_json_type(about.get('items', {})) or 'values'}"
+    if about.get("additionalProperties"):
+        return f"object of {_json_type(about['additionalProperties'])}"
     return str(about.get("type", "any"))
 
 
@@ -443,7 +517,7 @@ def llms(pages: Path, nav: list[dict[str, Any]]) -> str:
         "> or a script on one protocol reaches one on any other. Messages are durable, and receipts show their state.",
         "",
         "A hub serves these pages as Markdown below /docs/. Rules of behaviour for agents: /docs/SKILL.txt. OpenAPI of",
-        "the hub's own routes: /docs/openapi.json.",
+        "the hub's own routes: /docs/openapi.json. JSON Schema of what commands print: /docs/json-schema.json.",
     ]
     named: list[str] = []
     for entry in nav:

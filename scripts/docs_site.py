@@ -28,6 +28,7 @@ STYLES = "styles.txt"
 
 MADE = {
     "reference/cli.md": "cli_page",
+    "reference/json.md": "json_page",
     "reference/sdk.md": "sdk_page",
     "reference/http.md": "http_page",
     "reference/configuration.md": "configuration_page",
@@ -145,6 +146,7 @@ def gather(folder: Path) -> None:
     for place, name in MADE.items():
         (folder / place).write_text(getattr(docs_reference, name)(), encoding="utf-8")
     (folder / "openapi.json").write_bytes(docs_reference.openapi())
+    (folder / "json-schema.json").write_bytes(docs_reference.json_schema())
     (folder / "SKILL.txt").write_text(docs_reference.skill(), encoding="utf-8")
     nav = tomllib.loads((ROOT / "docs" / CONFIG).read_text(encoding="utf-8"))["project"]["nav"]
     (folder / "llms.txt").write_text(docs_reference.llms(folder, nav), encoding="utf-8")

@@ -5,8 +5,10 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 
@@ -14,13 +16,16 @@ from scripts import docs_reference
 from tests.docs.blocks import ROOT, SECONDS_MAX
 from tests.server.hubs import ALONE, running_hub
 from tieline import client
+from tieline.cli.failure import Exit
 from tieline.cli.main import make_app
+from tieline.cli.shapes import shapes
 from tieline.protocols import protocols
 from tieline.server.config import load_config
 
 SOURCES = sorted((ROOT / "src" / "tieline").rglob("*.py"))
 INTERNAL = {"TIELINE_RUN_FOLDER", "TIELINE_RUN_PUSHES"}
 """Variables by which `tieline run` tells its own hooks where they are."""
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 TROUBLES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
@@ -74,12 +79,73 @@ def test_the_page_of_commands_has_every_command() -> None:
     assert [path for path in named if f"`{path}`" not in page] == []
 
 
+def test_the_page_of_json_has_every_command_and_its_links_lead_to_types() -> None:
+    page = docs_reference.json_page()
+    assert [path for path in shapes() if f"[`tieline {path}`]" not in page] == []
+    places = re.findall(r"\]\(#([\w-]+)\)", page)
+    assert places
+    assert [place for place in places if f"{{ #{place} }}" not in page] == []
+
+
 def test_the_page_of_the_sdk_has_every_public_name_with_its_meaning() -> None:
     page = docs_reference.sdk_page()
     names = [name for name in client.__all__ if isinstance(getattr(client, name), type) or name == "connect"]
     assert names
     assert [name for name in names if f"`{name}`\n" not in page] == []
     assert not re.search(r"```\n\n\n+##", page), "a method without a meaning"
+
+
+@pytest.mark.slow
+def test_the_page_of_http_has_every_route_with_the_parameters_of_its_query() -> None:
+    page = docs_reference.http_page()
+    for method, path, query in routes():
+        (row,) = re.findall(rf"^\| `{method} {re.escape(path)}` \|.*", page, re.MULTILINE)
+        assert [name for name in query if f"`{name}`: " not in row] == [], path
+    assert re.search(r"`collide`: `error`, `overwrite`, `suffix`", page), "a parameter has its values"
+
+
+def routes() -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the hub's own routes: method, path, and the names of the parameters in the query."""
+    for path, methods in msgspec.json.decode(docs_reference.openapi())["paths"].items():
+        for method, about in methods.items():
+            query = [one["name"] for one in about.get("parameters", ()) if one["in"] == "query"]
+            yield method.upper(), path, query
+
+
+def cells(heading: str) -> list[list[str]]:
+    """Return the rows of the table below a heading of the reference, without its head."""
+    section = REFERENCE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in section.splitlines() if line.startswith("| ")]
+    return rows[2:]
+
+
+@pytest.mark.slow
+def test_the_reference_has_every_route_of_the_hub_with_its_parameters_and_no_other() -> None:
+    """A cell has routes that belong together: `POST /api/session`, `/api/session/code`. Its text says the rest."""
+    said: dict[str, str] = {}
+    for named, about in cells("HTTP"):
+        for path in re.findall(r"`(?:[A-Z]+ )?(/[^`?]+)[^`]*`", named):
+            said[path] = said.get(path, "") + named + about
+    known = list(routes())
+    assert set(said) - {"/api/openapi.json"} == {path for _, path, _ in known}
+    for method, path, query in known:
+        assert method in said[path], path
+        assert [name for name in query if not re.search(rf"\b{name}\b", said[path])] == [], path
+
+
+def test_the_reference_has_every_exit_code() -> None:
+    assert [int(code) for code, _ in cells("Exit codes")] == list(Exit)
+
+
+@pytest.mark.slow
+async def test_the_reference_has_every_file_that_a_hub_makes_in_its_home(folder: Path) -> None:
+    named = {name.split("/")[0] for row in cells("The home") for name in re.findall(r"`([^`]+)`", row[0])}
+    async with running_hub(folder) as there:
+        await there.add("alice")
+        made = {path.name for path in folder.iterdir()} - {"spool-home"}
+    made = {re.sub(r"-(?:wal|shm)$", "", name) for name in made}
+    assert {"tieline.toml", "run.json", "tieline.db", "hub.sock"} <= made
+    assert made <= named
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, environment, run_cli, wait_until
+from tests.cli.printed import assert_shape
 from tieline.cli.demo.script import CAST
 from tieline.cli.demo.verdict import Verdict
 from tieline.cli.failure import Exit
@@ -98,6 +99,7 @@ def test_five_agents_on_five_protocols_finish_their_work_and_leave_nothing(folde
 def test_a_program_gets_every_claim_with_what_was_expected_and_found(folder: Path) -> None:
     done = run_cli(folder / "none", "demo", "--json", "--keep", env={"TMPDIR": str(folder)})
     assert done.returncode == 0, done.stdout + done.stderr
+    assert_shape("demo", done.stdout)
     told = json.loads(done.stdout)
     assert told["holds"]
     assert all(check["expected"] == check["found"] for check in told["checks"])

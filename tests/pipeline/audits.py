@@ -11,7 +11,8 @@ from blake3 import blake3
 
 from tieline.pipeline import verify as audit
 from tieline.pipeline.sqlite_log import SqliteLog
-from tieline.pipeline.verify import Page, VerifyFinding
+from tieline.pipeline.verify import Page
+from tieline.pipeline.verify_report import VerifyFinding
 
 OTHER = b'{"event":"pause","thread":"x"}'
 

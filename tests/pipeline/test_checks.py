@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
+from tests.cli.printed import assert_shape
 from tests.pipeline.lakes import DAY, START, busy, copied, lake_of
 from tieline.cli.main import make_app
 from tieline.pipeline.alerts import find_alerts
@@ -115,6 +116,7 @@ def test_only_what_was_written_since_is_tested(folder: Path, monkeypatch: pytest
 def test_the_command_shows_tables_columns_and_tests(folder: Path) -> None:
     busy(folder)
     said = CliRunner().invoke(make_app(), ["pipeline", "tables", "--lake", str(folder), "--json"])
+    assert_shape("pipeline tables", said.stdout)
     found = {one["table"]: one for one in json.loads(said.stdout)}
     assert list(found) == list(SCHEMAS)
     assert found["edges"]["rows"] == 3

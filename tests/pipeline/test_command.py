@@ -175,6 +175,6 @@ async def test_signatures_are_checked_where_the_secret_is_given(folder: Path) ->
     found = json.loads(out)
     assert (found["intact"], found["signatures_checked"], found["signatures_unchecked"]) == (False, 3, 0)
     assert [(one["offset"], one["kind"]) for one in found["findings"]] == [(places["forged"], "signature")]
-    assert errors.decode() == (
-        f"tieline: the audit chain is not intact: the signature of the message at row {places['forged']} is wrong\n"
+    assert json.loads(errors)["error"]["message"] == (
+        f"the audit chain is not intact: the signature of the message at row {places['forged']} is wrong"
     )

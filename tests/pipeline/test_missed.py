@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bench.synth import Generator
+from tests.cli.printed import assert_shape
 from tests.core.doubles import BrokerHarness
 from tests.faults.processes import SOAK
 from tests.pipeline.oracle import Oracle, stored
@@ -163,6 +164,7 @@ def test_a_log_that_is_shorter_than_the_lake_is_an_error_until_the_lake_is_rewou
     assert lake.head() == whole
     result = ask("rewind", *at, "--json")
     assert json.loads(result.stdout)["to"] == {"main": 400, "activity": 30}, result.stderr
+    assert_shape("pipeline rewind", result.stdout)
     oracle = Oracle(restored)
     for table in GOLD:
         assert stored(lake.files(table), SCHEMAS[table].fieldNames()) == oracle.rows(table), table

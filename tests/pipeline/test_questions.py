@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bench.synth import Generator
+from tests.cli.printed import assert_shape
 from tests.pipeline.audits import change, copied, drop, link, rows, swap
 from tests.server.hubs import running_hub
 from tieline.cli.checkpoints import Checkpoints
@@ -31,7 +32,10 @@ def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.setattr(spark, "stop", lambda: None)
 
     def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])
+        done = CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])
+        if "--json" in arguments and done.exit_code == 0:
+            assert_shape(f"pipeline {arguments[0]}", done.stdout.splitlines()[-1])
+        return done
 
     return invoke
 

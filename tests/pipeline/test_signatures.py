@@ -6,7 +6,8 @@ import pytest
 
 from tests.pipeline.audits import pages_of, rows
 from tests.protocols.peerbus.peers import CONFIG, SECRET, bus, envelope
-from tieline.pipeline.verify import VerifyFinding, tell
+from tieline.pipeline.verify import tell
+from tieline.pipeline.verify_report import VerifyFinding
 from tieline.protocols.peerbus.settings import SECRET_VARIABLE
 
 KNOWS_NO_SECRET = CONFIG.replace("hmac_secret", "# hmac_secret")

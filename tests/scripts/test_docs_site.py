@@ -96,6 +96,7 @@ def test_the_site_builds_strictly_and_every_link_of_it_leads_somewhere(tmp_path:
     assert {item["location"].partition("#")[0] for item in searched} == {at.removeprefix(SITE) for at in pages}
     assert (site / docs_site.STYLES).read_text(encoding="utf-8") == f"sha256-{style_hash(site)}\n"
     assert "openapi" in msgspec.json.decode((site / "openapi.json").read_bytes())
+    assert "tieline-send" in msgspec.json.decode((site / "json-schema.json").read_bytes())["$defs"]
 
 
 def test_a_link_to_nothing_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
-    from tieline.core.audit import AuditReport
     from tieline.stores.sqlite.inspection import SqliteInspection
 
 audit_app = typer.Typer(help="Check and export the audit chain.", no_args_is_help=True)
@@ -65,7 +64,7 @@ def verify(
     Checkpoints, in the home or kept elsewhere, show if the end of the chain was cut off.
     Exit codes: 0 intact, 1 broken, 2 could not be checked.
     """
-    ended_by(lambda: _verify(home, checkpoint or [], json=json))
+    ended_by(lambda: _verify(home, checkpoint or [], json=json), json=json)
 
 
 def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
@@ -76,7 +75,9 @@ def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
     with _inspection(home) as inspection:
         report = checkpoints.verify(inspection, kept)
     if json:
-        print_json({"intact": report.intact, **_fields(report)})
+        from tieline.cli.documents import AuditVerdict, fill
+
+        print_json(fill(AuditVerdict, report))
     elif report.intact:
         say(f"Intact: {report.rows} rows, {report.messages} messages. The last row's hash is {report.head or '–'}.")
         if report.times_from:
@@ -89,12 +90,6 @@ def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
     if len(others) >= _FINDINGS_SHOWN:
         warn(f"  … and {len(others) - _FINDINGS_SHOWN + 1} more; --json has them")
     raise Failure(Exit.FAILED, f"the audit chain is broken at row {first.offset}: {first.what}")
-
-
-def _fields(report: "AuditReport") -> dict[str, object]:
-    import msgspec
-
-    return msgspec.structs.asdict(report)
 
 
 def export(
@@ -147,7 +142,7 @@ def checkpoint(
     The first checkpoint creates the signing key in the home. Without this key, nobody who changes the database can
     hide rows. Somebody who has the whole home can: keep a copy elsewhere, and give it to 'audit verify --checkpoint'.
     """
-    ended_by(lambda: _checkpoint(home, out, json=json))
+    ended_by(lambda: _checkpoint(home, out, json=json), json=json)
 
 
 def _checkpoint(home: Path | None, out: Path | None, *, json: bool) -> None:
@@ -167,7 +162,7 @@ def _checkpoint(home: Path | None, out: Path | None, *, json: bool) -> None:
         with _writing(out) as file:
             file.write(msgspec.json.encode(made) + b"\n")
     if json:
-        print_json(msgspec.structs.asdict(made))
+        print_json(made)
     else:
         say(f"Checkpoint: {made.rows} rows, the last one's hash is {made.head}.")
 

@@ -41,9 +41,8 @@ def backup(
 
 
 def _backup(place: Path, keep: int | None, named: Path | None, *, json: bool) -> None:
-    import msgspec
-
-    from tieline.cli.backup_file import dated_name, make_backup, remove_old
+    from tieline.cli.backup_file import MadeBackup, dated_name, make_backup, remove_old
+    from tieline.cli.documents import fill
     from tieline.wire.home import find_home
 
     home, place = find_home(named), place.expanduser().absolute()
@@ -53,7 +52,7 @@ def _backup(place: Path, keep: int | None, named: Path | None, *, json: bool) ->
     made = make_backup(home, dated_name(home, place) if in_folder else place)
     removed = remove_old(home, place, keep) if keep is not None else []
     if json:
-        print_json({**msgspec.structs.asdict(made), "removed": [str(path) for path in removed]})
+        print_json(fill(MadeBackup, made, removed=[str(path) for path in removed]))
         return
     say(f"The backup is in {made.file}: {made.messages} messages, {made.rows} log rows, {_size(made.bytes)}.")
     say("It was opened again, and its audit chain is intact.")
@@ -99,7 +98,9 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
         if not existed and home.exists() and not any(home.iterdir()):
             home.rmdir()
     if json:
-        print_json({"home": str(home), "at_ms": restored.at_ms, "rows": restored.rows, "messages": restored.messages})
+        from tieline.cli.documents import RestoredHome, fill
+
+        print_json(fill(RestoredHome, restored, home=str(home)))
         return
     say(f"{home} is the hub as it was at {local_time(restored.at_ms, exact=True)}: {restored.messages} messages.")
     say("Its audit chain is intact. Its logs have new epochs: for a lake of the old hub, run tieline pipeline rewind.")

@@ -30,6 +30,12 @@ class Backup(LastBackup, frozen=True):
     messages: int
 
 
+class MadeBackup(Backup, frozen=True):
+    """A backup that was just made, with the paths of the older ones that were removed for it."""
+
+    removed: list[str]
+
+
 def make_backup(home: Path, file: Path) -> Backup:
     """Back up the hub in `home` to the new file `file`, note it in the home, and return a description of the backup."""
     if file.exists():

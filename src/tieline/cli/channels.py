@@ -60,6 +60,8 @@ async def _join_or_leave(link: Link, channel: str, *, joins: bool, json: bool) -
             name = speaker_of(client)
     bare = channel.removeprefix("#")
     if json:
-        print_json({"member": name, "channel": bare, "subscribed": joins})
+        from tieline.cli.documents import Subscription
+
+        print_json(Subscription(name, bare, joins))
     else:
         say(f"{name} is {'in' if joins else 'not in'} {neutral_line(f'#{bare}')}.")

@@ -53,7 +53,9 @@ def _show(home: Path, *, origin: bool, json: bool) -> None:
     except ConfigError as error:
         raise Failure(Exit.FAILED, str(error), f"correct {path}") from error
     if json:
-        print_json({"running": runs, "file": str(path), "settings": found.settings})
+        from tieline.cli.documents import ShownSettings
+
+        print_json(ShownSettings(runs, str(path), found.settings))
     else:
         rows = [(one.name, msgspec.json.encode(one.value).decode(), one.origin) for one in found.settings]
         columns = ("setting", "value", "origin") if origin else ("setting", "value")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
@@ -26,6 +26,7 @@ from tieline.cli.session import JsonOption, Link, ended_by, speaker_of, talks
 
 if TYPE_CHECKING:
     from tieline.agents.connection import Connection, SettingsPart
+    from tieline.cli.documents import ConnectedProgram
 
 _TOKEN_FILE = ".tieline-token"
 
@@ -112,8 +113,10 @@ async def connect(
     plans = [await _plan(link, each, config_home, ask=ask) for each in programs]
     documents = [await _connect(plan, yes=yes, dry_run=dry_run, json=json) for plan in plans]
     if json:
-        print_json({"programs": documents})
-    if any(document["problems"] for document in documents):
+        from tieline.cli.documents import Connected
+
+        print_json(Connected(documents))
+    if any(document.problems for document in documents):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -232,29 +235,22 @@ def _readable(path: Path) -> Iterator[None]:
 # Connecting.
 
 
-async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> dict[str, Any]:
+async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> "ConnectedProgram":
     """Show a plan, carry it out if the user agrees, and test the connection. Return the result as a JSON document."""
     from tieline.cli.connect_canary import NOT_PROVED, try_connection
+    from tieline.cli.documents import ConnectedProgram, PlannedFile
 
     if not json:
         _show(plan)
     program = plan.connection.program
-    document: dict[str, Any] = {
-        "program": program.value,
-        "member": plan.connection.member,
-        "new_member": plan.is_new,
-        "hub": plan.link.way()[0] or str(plan.link.folder),
-        "files": [
-            {"path": str(edit.file.path), "changed": edit.is_needed, "diff": edit.file.diff(edit.after)}
-            for edit in plan.edits
-        ],
-        "applied": False,
-        "proved": [],
-        "not_proved": [],
-        "problems": [],
-        "advice": FORMS[program].advice,
-        "next": [],
-    }
+    document = ConnectedProgram(
+        program=program.value,
+        member=plan.connection.member,
+        new_member=plan.is_new,
+        hub=plan.link.way()[0] or str(plan.link.folder),
+        files=[PlannedFile(str(edit.file.path), edit.is_needed, edit.file.diff(edit.after)) for edit in plan.edits],
+        advice=FORMS[program].advice,
+    )
     if dry_run or (plan.is_needed and not yes and not _agrees(json=json)):
         if not json:
             say("Nothing is changed.")
@@ -263,8 +259,8 @@ async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> dict
     if not json:
         say(f"{program} is connected as {plan.connection.member}; 'tieline disconnect {program}' undoes it.")
     proved, problems = await try_connection(plan.link, plan.connection, plan.parts)
-    document |= {"applied": True, "proved": proved, "not_proved": [NOT_PROVED], "problems": problems}
-    document["next"] = _next_steps(plan)
+    document.applied, document.not_proved, document.next = True, [NOT_PROVED], _next_steps(plan)
+    document.proved, document.problems = proved, problems
     if not json:
         _show_result(document)
     return document
@@ -336,16 +332,16 @@ def _next_steps(plan: _Plan) -> list[str]:
     return [start, f'{own_name()} send @{plan.connection.member} "Who are you?"{speaker} --wait-for seen']
 
 
-def _show_result(document: dict[str, Any]) -> None:
-    for line in document["proved"]:
+def _show_result(document: "ConnectedProgram") -> None:
+    for line in document.proved:
         say(f"  proved: {line}", style="green")
-    for line in document["problems"]:
+    for line in document.problems:
         warn(neutral_line(f"  failed: {line}"))
-    for line in document["not_proved"]:
+    for line in document.not_proved:
         say(f"  not proved: {line}")
-    if document["advice"]:
-        say(document["advice"])
-    start, send = document["next"]
+    if document.advice:
+        say(document.advice)
+    start, send = document.next
     say(f"Start it, again if it runs: {start}")
     say(f"Write to it: {send}")
 
@@ -385,9 +381,11 @@ def _disconnect(program: Program, config_home: Path | None, *, dry_run: bool, js
         # In reverse order, so that a folder that we made is empty when its first file is removed.
         for edit in reversed(undone):
             edit.file.restore(edit.after)
-    files = [{"path": str(edit.file.path), "exact": edit.file.is_ours} for edit in undone]
     if json:
-        print_json({"program": program.value, "files": files, "applied": bool(undone) and not dry_run})
+        from tieline.cli.documents import DisconnectedProgram, RestoredFile
+
+        files = [RestoredFile(str(edit.file.path), edit.file.is_ours) for edit in undone]
+        print_json(DisconnectedProgram(program.value, files, bool(undone) and not dry_run))
     elif not undone:
         say(f"{program} is not connected here.")
     else:

@@ -5,7 +5,7 @@ Without `--repair` and `--canary` (the test by messages) it changes nothing. It 
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,8 @@ from tieline.cli.output import neutral_line, print_json, print_table, say
 from tieline.cli.session import HomeOption, JsonOption, Link, SpoolOption, ended_by
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from tieline.cli.doctor_canary import RoundTrip
     from tieline.wire.home import Running
 
@@ -47,7 +49,7 @@ def doctor(
     if names and not canary:
         raise typer.BadParameter("members can be named only with --canary", param_hint="NAME")
     examination = _Examination(Link(home=home, spool=spool), deep=deep)
-    ended_by(lambda: examination.make(names or [], canary=canary, repair=repair, json=json))
+    ended_by(lambda: examination.make(names or [], canary=canary, repair=repair, json=json), json=json)
 
 
 class _Examination:
@@ -165,19 +167,19 @@ class _Examination:
 
     # Telling.
 
-    def _document(self) -> dict[str, object]:
-        from msgspec import structs
+    def _document(self) -> "Struct":
+        from tieline.cli.documents import OPTIONAL, CheckResult, Examination, Fault, fill
 
-        faults = [structs.asdict(fault) for examined in self._examined for fault in examined.faults]
-        bad: list[dict[str, Any]] = [
-            {"about": one.about, "what": one.what, "why": one.why, "do": one.do}
+        faults = [fill(Fault, fault) for examined in self._examined for fault in examined.faults]
+        bad = [
+            Fault(about=one.about, what=one.what, why=one.why, do=one.do)
             for one in self._findings
             if one.grade is Grade.WRONG
         ]
-        looked = [{"about": one.about, "grade": one.grade.value, "what": one.what} for one in self._findings]
+        looked = [fill(CheckResult, one) for one in self._findings]
+        found = Examination(findings=[*bad, *faults], checks=looked, canary=self._trips or OPTIONAL)
         counts = {name: count for examined in self._examined for name, count in examined.counts.items()}
-        document = {**counts, "findings": [*bad, *faults], "checks": looked}
-        return {**document, "canary": self._trips} if self._trips else document
+        return fill(examination(), found, **counts)
 
     def _print(self) -> None:
         for finding in self._findings:
@@ -188,6 +190,16 @@ class _Examination:
             print_table(("protocol", "there", "back"), rows, empty="")
         for examined in self._examined:
             _print_examined(examined)
+
+
+def examination() -> "type[Struct]":
+    """Return the type of what `doctor --json` prints: an examination, with the counts of the protocols before it."""
+    from msgspec import UnsetType
+
+    from tieline.cli.documents import OPTIONAL, Examination, derive
+
+    counts = [(name, kind | UnsetType, OPTIONAL) for each in extensions() for name, kind in each.counts.items()]
+    return derive(Examination, "DoctorExamination", Examination.__doc__ or "", first=counts)
 
 
 def _ms(value: float | None) -> str:

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,9 +69,19 @@ class Extension:
     """File names of the protocol's sockets in a hub's home folder. The doctor checks that their paths are not too long.
     """
 
+    counts: Mapping[str, type] = MappingProxyType({})
+    """Names and types of the counts that `look_at_data` returns."""
+
     def commands(self) -> Iterable[Command]:
         """Return the commands that the protocol adds to `tieline`."""
         return ()
+
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the types of what `--json` prints: for the protocol's commands, and for others without a hub.
+
+        They are by the path of the command, then by the case, as in `shapes`.
+        """
+        return {}
 
     def failure(self, error: Exception) -> "Failure | None":
         """Return the failure (message and exit code) for an error of this protocol; `None` for any other error."""

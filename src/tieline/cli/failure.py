@@ -6,6 +6,10 @@ that a user can cause never prints a traceback.
 
 from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tieline.cli.documents import Failed
 
 
 class Exit(IntEnum):
@@ -41,16 +45,17 @@ class NobodyNamed(Failure):
         super().__init__(Exit.USAGE, "this command needs a member", hint)
 
 
-def document_of(failure: Failure, error: Exception) -> dict[str, object]:
+def document_of(failure: Failure, error: Exception) -> "Failed":
     """Return a failure as a JSON document: message, hint, exit code, and the code of the hub's refusal, if any.
 
     `error` is the exception that caused the failure.
     """
+    from tieline.cli.documents import Failed, Problem
     from tieline.contract.refusal import Code
 
     code = getattr(getattr(error, "refusal", error), "code", None)
     refusal = code.value if isinstance(code, Code) else failure.word
-    return {"exit": failure.code, "code": refusal, "message": failure.message, "hint": failure.hint}
+    return Failed(Problem(failure.code, refusal, failure.message, failure.hint))
 
 
 def failure_of(error: Exception) -> Failure | None:

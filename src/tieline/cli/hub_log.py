@@ -93,7 +93,7 @@ def logs(
     from tieline.wire.home import find_home
 
     path = find_home(home) / LOG_FILE
-    ended_by(lambda: _show(path, lines, level, follow=follow, json=json))
+    ended_by(lambda: _show(path, lines, level, follow=follow, json=json), json=json)
 
 
 def _show(path: Path, lines: int, level: LogLevel, *, follow: bool, json: bool) -> None:

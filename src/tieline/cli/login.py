@@ -72,7 +72,9 @@ async def login(
     base = split_pin(url)[0] if url else running.public if running else ""
     address = f"{base.rstrip('/')}/#/enter/{issued.token}"
     if json:
-        print_json({"member": member, "url": address, "expires_at_ms": until})
+        from tieline.cli.documents import LoginLink
+
+        print_json(LoginLink(member, address, until))
         return
     say(address)
     say(f"It logs {member} in, once, within ten minutes.")

@@ -23,7 +23,9 @@ async def readers(link: Link, json: JsonOption = False) -> None:
     async with await link.open_operator() as client:
         found = await client.readers()
     if json:
-        print_json({"logs": found.logs, "readers": found.readers})
+        from tieline.cli.documents import LogReaders, fill
+
+        print_json(fill(LogReaders, found))
         return
     print_table(
         ("log", "epoch", "rows", "kept from"),

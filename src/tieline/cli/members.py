@@ -11,7 +11,7 @@ import typer
 from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.names import check_names
-from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn, without_framing
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn
 from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
 from tieline.cli.short_ids import complete, short_id
 from tieline.contract.member import ROOM_INVITATION, MemberKind
@@ -90,7 +90,9 @@ async def remove(link: Link, name: NameArgument, json: JsonOption = False) -> No
         await hub.remove_member(name)
         room = [one for one in await hub.invitations() if one.id == ROOM_INVITATION]
     if json:
-        print_json({"member": name, "removed": True})
+        from tieline.cli.documents import RemovedMember
+
+        print_json(RemovedMember(name))
     else:
         say(f"{neutral_line(name)} is not a member any more.")
         if room:
@@ -277,7 +279,9 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
     url, _ = link.way()
     where = split_pin(url)[0] if url else str(link.folder)
     if json:
-        print_json({**without_framing(welcome), "hub": where})
+        from tieline.cli.documents import Speaker, fill
+
+        print_json(fill(Speaker, welcome, hub=where))
     elif welcome.member is None:
         say(f"the operator of the hub in {where}, who manages members and cannot send; use --as NAME to send")
     else:
@@ -309,7 +313,9 @@ async def open_member_admin(link: Link, *, make: bool = False) -> AbstractAsyncC
 
 def _print_issued(issued: "Issued", sentence: str, *, json: bool) -> None:
     if json:
-        print_json(without_framing(issued))
+        from tieline.cli.documents import NewToken, fill
+
+        print_json(fill(NewToken, issued))
         return
     say(sentence)
     say(f"  token: {neutral_line(issued.token)}")

@@ -19,7 +19,6 @@ from tieline.cli.output import (
     print_ladders,
     print_messages,
     say,
-    without_framing,
 )
 from tieline.cli.session import JsonOption, Link, speaker_of, talks, talks_anywhere
 from tieline.cli.short_ids import find_message, find_message_id, find_reference, find_target, find_thread, short_message
@@ -194,7 +193,9 @@ async def _say_it(link: Link, target: str, text: str, parts: dict[str, Any], goa
                 say(f"  {neutral_line(accepted.held)}")
         if goal.state is None:
             if json:
-                print_json(without_framing(accepted))
+                from tieline.cli.documents import Sent, fill
+
+                print_json(fill(Sent, accepted))
             return
         wait = Wait(link, accepted, goal.state, quiet=json)
         client = await wait.until_reached(client, goal.timeout)
@@ -292,7 +293,9 @@ class Wait:
         finally:
             # The message was accepted in any case, so a script gets its id and receipts.
             if self._quiet:
-                print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
+                from tieline.cli.documents import Sent, fill
+
+                print_json(fill(Sent, self._accepted, receipts=await self._receipts(client)))
         if self._held:
             hint = f"it is kept; 'tieline receipts {short_message(self._accepted)}' shows it"
             raise Failure(Exit.REFUSED, self._held, hint, word="held")

@@ -10,7 +10,7 @@ import typer
 
 from tieline.cli.completion import complete_member, complete_objective
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, without_framing
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say
 from tieline.cli.session import JsonOption, Link, talks
 from tieline.cli.short_ids import find_objective_id, short_message, short_objective
 from tieline.contract.objective import Status
@@ -121,7 +121,9 @@ async def view(link: Link, objective: IdArgument, json: JsonOption = False) -> N
             story = await client.objective(whole, after=events[-1].offset)
             events += story.events
     if json:
-        print_json({"objective": story.objective, "events": events})
+        from tieline.cli.documents import ObjectiveHistory
+
+        print_json(ObjectiveHistory(story.objective, events))
         return
     _print_objective(story.objective)
     say("")
@@ -199,7 +201,9 @@ async def discuss(link: Link, objective: IdArgument, body: TextArgument, json: J
     async with await link.open_member() as client:
         accepted = await client.send(f"obj:{await find_objective_id(client, objective)}", _text(body))
     if json:
-        print_json(without_framing(accepted))
+        from tieline.cli.documents import Sent, fill
+
+        print_json(fill(Sent, accepted))
     else:
         many = "recipient" if accepted.recipients == 1 else "recipients"
         say(f"{short_message(accepted)}  accepted for {accepted.recipients} {many}")

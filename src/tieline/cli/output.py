@@ -55,14 +55,6 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\u{units[:4]}\\u{units[4:]}"
 
 
-def without_framing(value: Any) -> Any:
-    """Return a message of the hub's own protocol as a plain document, without its type `t` and request number `n`."""
-    import msgspec
-
-    plain = msgspec.to_builtins(value)
-    return {name: field for name, field in plain.items() if name not in ("t", "n")}
-
-
 # People read this.
 
 
@@ -139,15 +131,15 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     Console(highlight=False).print(table)
 
 
-def local_time(at_ms: int, *, exact: bool = False) -> str:
-    """Return a time as text in the reader's time zone. The day is left out if it is today.
+def local_time(at_ms: int, *, exact: bool = False, now: datetime | None = None) -> str:
+    """Return a time as text in the reader's time zone. The day is left out if it is today, the day of `now`.
 
     With `exact`, add milliseconds.
     """
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
     clock = f"{moment:%H:%M:%S}" + (f".{at_ms % 1000:03}" if exact else "")
-    today = datetime.now(UTC).astimezone().date()
-    return clock if moment.date() == today else f"{moment:%Y-%m-%d} {clock}"
+    today = (now or datetime.now(UTC)).astimezone()
+    return clock if moment.date() == today.date() else f"{moment:%Y-%m-%d} {clock}"
 
 
 def print_message(message: "Message", state: str | None = None, known: "Mapping[str, Message] | None" = None) -> None:

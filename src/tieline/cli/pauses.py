@@ -69,7 +69,9 @@ async def resume(link: Link, conversation: _Conversation, json: JsonOption = Fal
     released = before.held if before else 0
     paused = before is not None and not before.allowed
     if json:
-        print_json({"thread": name, "paused": paused, "released": released})
+        from tieline.cli.documents import Resumed
+
+        print_json(Resumed(name, paused, released))
     elif before is None:
         say(neutral_line(f"{name} was not paused."))
     elif before.allowed:
@@ -101,7 +103,9 @@ async def allow(
     until_ms = allowed.until_ms if allowed else None
     released = before.held if before else 0
     if json:
-        print_json({"thread": name, "until_ms": until_ms, "released": released})
+        from tieline.cli.documents import Allowed
+
+        print_json(Allowed(name, until_ms, released))
     else:
         until = f", until {local_time(until_ms)}" if until_ms else ""
         say(neutral_line(f"{name} has no limits for {for_}{until}. {_delivered(released)}".rstrip()))

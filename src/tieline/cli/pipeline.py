@@ -129,13 +129,13 @@ def run(  # noqa: PLR0913 - as many options
             json=json,
         )
 
-    ended_by(work)
+    ended_by(work, json=json)
 
 
 @pipeline_app.command("status")
 def status(home: HomeOption = None, lake: LakeOption = None, json: JsonOption = False) -> None:
     """Show the tables, the position in the logs, and the number of rows to read."""
-    ended_by(lambda: _status(home, open_lake(home, lake), json=json))
+    ended_by(lambda: _status(home, open_lake(home, lake), json=json), json=json)
 
 
 @pipeline_app.command("sql")
@@ -150,7 +150,7 @@ def sql(
     json: JsonOption = False,
 ) -> None:
     """Query the tables with SQL. At most 1000 rows are printed. The query must only read."""
-    ended_by(lambda: _sql(query, open_lake(home, lake), spark_master(master, engine), json=json))
+    ended_by(lambda: _sql(query, open_lake(home, lake), spark_master(master, engine), json=json), json=json)
 
 
 @pipeline_app.command("rebuild")
@@ -171,7 +171,9 @@ def rebuild(
     With --all, compute all tables. A lake that an older version of Tieline wrote gets the present form.
     """
     tables = None if every else table
-    ended_by(lambda: _rebuild(tables, open_lake(home, lake), spark_master(master, engine), every=every, json=json))
+    ended_by(
+        lambda: _rebuild(tables, open_lake(home, lake), spark_master(master, engine), every=every, json=json), json=json
+    )
 
 
 @pipeline_app.command("rewind")
@@ -189,7 +191,8 @@ def rewind(
     Rows that the log does not have any more, and all that was computed from them, leave the tables.
     """
     ended_by(
-        lambda: _rewind(log_options(home, hub, token), open_lake(home, lake), spark_master(master, engine), json=json)
+        lambda: _rewind(log_options(home, hub, token), open_lake(home, lake), spark_master(master, engine), json=json),
+        json=json,
     )
 
 
@@ -336,8 +339,6 @@ def _run(
     json: bool,
 ) -> None:
     """Read the new rows. With `quiet`, a run without new rows prints nothing, because it is one of very many."""
-    import msgspec
-
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
     from tieline.pipeline.run import Summary, is_brief, new_rows
@@ -360,9 +361,10 @@ def _run(
     missed = {name: count for name, count in summary.missed.items() if count > before.missed().get(name, 0)}
     erased = lake.newest().counts.get("erased", 0) - before.counts.get("erased", 0)
     if json:
-        told_all = {**msgspec.structs.asdict(summary), "erased": erased}
-        rare = {"missed": missed, "erased": erased}
-        print_json({name: value for name, value in told_all.items() if rare.get(name, True)})
+        from tieline.cli.documents import OPTIONAL, PipelineRun, fill
+
+        all_missed = summary.missed if missed else OPTIONAL
+        print_json(fill(PipelineRun, summary, missed=all_missed, erased=erased or OPTIONAL))
     elif summary.batches:
         batches = "a batch" if summary.batches == 1 else f"{summary.batches} batches"
         say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake}")
@@ -392,29 +394,29 @@ def missing(missed: dict[str, int]) -> str:
 
 
 def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
+    from tieline.cli.documents import LakeState, LakeTable
     from tieline.cli.output import print_table
     from tieline.pipeline.run import new_rows
 
     with told_failures():
         head = lake.head()
         tables = {
-            name: {"rows": head.rows(name), "files": len(lake.data_files(name, head)), "version": version}
+            name: LakeTable(head.rows(name), len(lake.data_files(name, head)), version)
             for name, version in sorted(head.versions.items())
         }
     waiting: int | None = None
     with contextlib.suppress(Failure), told_failures():
         waiting = new_rows(lake, log_options(home, None, None))
     if json:
-        told = {"lake": str(lake), "commit": head.number, "at_ms": head.at_ms, "position": head.position,
-                "engine": head.engine}  # fmt: skip
-        print_json({**told, "waiting": waiting, "missed": head.missed(), "counts": head.counts, "tables": tables})
+        newest = (head.number, head.at_ms, head.position, head.engine)
+        print_json(LakeState(str(lake), *newest, waiting, head.missed(), head.counts, tables))
         return
     if head.number == 0:
         say(f"{lake} is empty: 'tieline pipeline run' fills it.")
         return
     print_table(
         ("TABLE", "ROWS", "FILES"),
-        [(name, f"{one['rows']:,}", str(one["files"])) for name, one in tables.items()],
+        [(name, f"{one.rows:,}", str(one.files)) for name, one in tables.items()],
         empty="no tables",
     )
     read = ", ".join(f"{log} up to {end:,}" for log, end in head.position.items())
@@ -488,7 +490,9 @@ def _rebuild(table: str | None, lake: "Lake", master: str, *, every: bool, json:
         head = rebuild_all(spark, lake) if table is None else rebuild(spark, lake, table)
     rows = {name: head.rows(name) for name in REBUILDABLE if table in (None, name)}
     if json:
-        print_json({"tables": rows} if table is None else {"table": table, "rows": rows[table]})
+        from tieline.cli.documents import RebuiltTable, RebuiltTables
+
+        print_json(RebuiltTables(rows) if table is None else RebuiltTable(table, rows[table]))
         return
     for name, count in rows.items():
         say(f"{name} has {count:,} rows.")
@@ -506,7 +510,9 @@ def _rewind(where: dict[str, str], lake: "Lake", master: str, *, json: bool) -> 
         head = rewind(spark, lake, where)
         asyncio.run(tell_position(lake, where, head, rewind=True))
     if json:
-        print_json({"from": before.position, "to": head.position})
+        from tieline.cli.documents import Rewound
+
+        print_json(Rewound(before.position, head.position))
     else:
         went = ", ".join(f"{log} from {before.position[log]:,} to {end:,}" for log, end in head.position.items())
         say(f"The lake went back: {went}.")

@@ -4,7 +4,7 @@ Used by: `main`. Uses: the definitions of the tables, and the lake (the folder o
 session.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from tieline.cli.pipeline_verify import verify
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
+    from tieline.cli.documents import TableState
     from tieline.pipeline.lake import Lake
 
 __all__ = ["pipeline_app", "report", "verify"]
@@ -36,11 +37,12 @@ def tables(
 
     A run tests what it wrote. With --check, everything is tested, and the exit code is 1 if a test fails.
     """
-    ended_by(lambda: _tables(open_lake(home, lake), table, check=check, json=json))
+    ended_by(lambda: _tables(open_lake(home, lake), table, check=check, json=json), json=json)
 
 
 def _tables(lake: "Lake", table: str | None, *, check: bool, json: bool) -> None:
-    from tieline.pipeline.catalogue import SCHEMAS
+    from tieline.cli.documents import TableColumn, TableState
+    from tieline.pipeline.catalogue import KEYS, SCHEMAS, about, described, sources, tests
     from tieline.pipeline.checks import check_tables, read_checked
     from tieline.pipeline.lake import LakeError
 
@@ -49,16 +51,26 @@ def _tables(lake: "Lake", table: str | None, *, check: bool, json: bool) -> None
     try:
         checked = check_tables(lake, everything=True) if check else read_checked(lake)
         head, changed = lake.head(), lake.last_written()
+        failed = {one.table: one.what for one in checked.failed}
         found = [
-            _described(lake, name, head.rows(name), changed.get(name)) for name in SCHEMAS if table in (None, name)
+            TableState(
+                table=name,
+                about=about(name),
+                sources=sources(name),
+                keys=list(KEYS[name]),
+                rows=head.rows(name),
+                newest_day=_newest_day(lake, name),
+                changed_ms=changed.get(name),
+                tests=tests(name),
+                columns=[TableColumn(**column) for column in described(name)],
+                tested_commit=None if name in failed else checked.passed.get(name),
+                failed=failed.get(name),
+            )
+            for name in SCHEMAS
+            if table in (None, name)
         ]
     except LakeError as error:
         raise Failure(Exit.FAILED, str(error)) from error
-    failed = {one.table: one.what for one in checked.failed}
-    for one in found:
-        name = one["table"]
-        one["tested_commit"] = None if name in failed else checked.passed.get(name)
-        one["failed"] = failed.get(name)
     if json:
         print_json(found)
     elif table is None:
@@ -73,31 +85,19 @@ def _tables(lake: "Lake", table: str | None, *, check: bool, json: bool) -> None
         )
 
 
-def _described(lake: "Lake", name: str, rows: int, changed_ms: int | None) -> dict[str, Any]:
-    from tieline.pipeline.catalogue import KEYS, about, described, sources, tests
-
+def _newest_day(lake: "Lake", name: str) -> str | None:
     days = [file.day for file in lake.day_files(name, lake.head()) if file.day is not None]
-    return {
-        "table": name,
-        "about": about(name),
-        "from": sources(name),
-        "keys": list(KEYS[name]),
-        "rows": rows,
-        "newest_day": max(days, default=None),
-        "changed_ms": changed_ms,
-        "tests": tests(name),
-        "columns": described(name),
-    }
+    return max(days, default=None)
 
 
-def _print_all(found: list[dict[str, Any]]) -> None:
+def _print_all(found: "list[TableState]") -> None:
     print_table(
         ("TABLE", "ROWS", "NEWEST DAY", "CHANGED", "TESTS", "FROM", "A ROW IS"),
         [
             (
-                one["table"], f"{one['rows']:,}", one["newest_day"] or "",
-                local_time(one["changed_ms"]) if one["changed_ms"] else "", _state(one), ", ".join(one["from"]),
-                one["about"].removeprefix("One row for ").removesuffix("."),
+                one.table, f"{one.rows:,}", one.newest_day or "",
+                local_time(one.changed_ms) if one.changed_ms else "", _state(one), ", ".join(one.sources),
+                one.about.removeprefix("One row for ").removesuffix("."),
             )
             for one in found
         ],
@@ -106,21 +106,21 @@ def _print_all(found: list[dict[str, Any]]) -> None:
     say("'tieline pipeline tables TABLE' shows the columns of a table.")
 
 
-def _print_one(one: dict[str, Any]) -> None:
-    say(f"{one['table']}: {one['about']}", style="bold")
-    changed = f", last changed {local_time(one['changed_ms'])}" if one["changed_ms"] else ""
-    say(f"{one['rows']:,} rows{changed}. From: {', '.join(one['from'])}.")
+def _print_one(one: "TableState") -> None:
+    say(f"{one.table}: {one.about}", style="bold")
+    changed = f", last changed {local_time(one.changed_ms)}" if one.changed_ms else ""
+    say(f"{one.rows:,} rows{changed}. From: {', '.join(one.sources)}.")
     print_table(
         ("COLUMN", "TYPE", "MEANING"),
-        [(column["column"], column["type"], column["meaning"]) for column in one["columns"]],
+        [(column.column, column.type, column.meaning) for column in one.columns],
         empty="no columns",
     )
     say(f"Tests ({_state(one)}):")
-    for test in one["tests"]:
+    for test in one.tests:
         say(f"  {test}")
 
 
-def _state(one: dict[str, Any]) -> str:
-    if one["failed"]:
+def _state(one: "TableState") -> str:
+    if one.failed:
         return "failed"
-    return "not run" if one["tested_commit"] is None else "passed"
+    return "not run" if one.tested_commit is None else "passed"

@@ -30,7 +30,7 @@ from tieline.cli.session import ended_by
 from tieline.protocols import protocols
 
 if TYPE_CHECKING:
-    from tieline.pipeline.verify import VerifyReport
+    from tieline.pipeline.verify_report import VerifyReport
 
 _FINDINGS_SHOWN = 10
 _SIGNED = {each.name: each.signatures.variable for each in protocols() if each.signatures is not None}
@@ -62,7 +62,10 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check the audit chain and the stored data against it, in parallel."""
-    ended_by(lambda: _verify(log_options(home, hub, token), spark_master(master, engine), checkpoint or [], json=json))
+    ended_by(
+        lambda: _verify(log_options(home, hub, token), spark_master(master, engine), checkpoint or [], json=json),
+        json=json,
+    )
 
 
 def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool) -> None:
@@ -82,13 +85,16 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
         rows = Options(where).log().end(MAIN)
         with spark_session(master, brief=is_little(rows)) as spark:
-            from tieline.pipeline.verify import VerifyFinding, verify
+            from tieline.pipeline.verify import verify
+            from tieline.pipeline.verify_report import VerifyFinding
 
             report = verify(spark, where, checkpoints)
     wrong = [VerifyFinding(report.verified_rows, "checkpoint", problem) for problem in problems]
     report = msgspec.structs.replace(report, findings=(*report.findings, *wrong))
     if json:
-        print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
+        from tieline.cli.documents import LogVerdict, fill
+
+        print_json(fill(LogVerdict, report))
     elif report.intact:
         say(f"Intact: {report.verified_rows:,} rows, {report.messages:,} messages.")
         if report.times_from:

@@ -56,8 +56,9 @@ async def redact(
     # After an earlier redaction, the database has only the note. Its text is where it belongs.
     left = await wait_until_gone(home, Leak() if done.again else leak)
     if json:
-        who = {"by": done.by, "at_ms": done.at_ms, "again": done.again}
-        print_json({"id": found, **who, "removed": removed, "left": [str(path) for path in (*left, *backups)]})
+        from tieline.cli.documents import Erased
+
+        print_json(Erased(found, done.by, done.at_ms, done.again, removed, [str(path) for path in (*left, *backups)]))
     else:
         if done.again:
             when = local_time(done.at_ms)

@@ -55,7 +55,7 @@ def install(
 @service_app.command("status")
 def status(system: SystemOption = False, json: JsonOption = False) -> None:
     """Show if the service is installed, enabled and running. Exit code 0 if it runs, else 1."""
-    ended_by(lambda: _status(Service(system=system), json=json))
+    ended_by(lambda: _status(Service(system=system), json=json), json=json)
 
 
 @service_app.command("uninstall")

@@ -375,7 +375,7 @@ def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
         from tieline.cli.output import complain, print_json
 
         if json:
-            print_json({"error": document_of(failure, error)}, sys.stderr)
+            print_json(document_of(failure, error), sys.stderr)
         else:
             complain(failure.message, failure.hint)
         raise typer.Exit(failure.code) from error

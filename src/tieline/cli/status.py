@@ -43,7 +43,7 @@ class Waiting(Struct, frozen=True):
     held: int
 
 
-class Reader(Struct, frozen=True):
+class ReaderLag(Struct, frozen=True):
     """A reader of a log, such as the pipeline: the rows that it has not read, and the time of its last position."""
 
     name: str
@@ -70,7 +70,7 @@ class Hub(Struct, frozen=True, kw_only=True):
     held: int
     waiting: tuple[Waiting, ...]
     """Members with the most waiting messages."""
-    readers: tuple[Reader, ...]
+    readers: tuple[ReaderLag, ...]
 
 
 class Disk(Struct, frozen=True):
@@ -164,7 +164,7 @@ async def _ask(home: Path, running: "Running") -> Hub:
         backlog=sum(member.backlog for member in members),
         held=sum(member.held for member in members),
         waiting=tuple(Waiting(member.name, member.backlog, member.held) for member in busiest[:_WAITING_MAX]),
-        readers=tuple(Reader(one.name, one.log, ends[one.log] - one.position, one.at_ms) for one in logs.readers),
+        readers=tuple(ReaderLag(one.name, one.log, ends[one.log] - one.position, one.at_ms) for one in logs.readers),
     )
 
 

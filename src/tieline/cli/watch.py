@@ -211,6 +211,8 @@ class Watcher:
 
     def _print(self, delivery: "Delivery | Item") -> None:
         if self._options.json:
-            print_json({"key": delivery.key, "seq": delivery.seq, "message": delivery.message})
+            from tieline.cli.documents import Arrived
+
+            print_json(Arrived(delivery.key, delivery.seq, delivery.message))
         else:
             print_message(delivery.message)

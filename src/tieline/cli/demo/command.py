@@ -4,7 +4,7 @@ Used by: a person who wants to see Tieline at work, and `make run`. Uses: `stage
 if every statement of the demo is true.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from tieline.cli.session import JsonOption, ended_by
 if TYPE_CHECKING:
     import asyncio
 
+    from tieline.cli.demo.outcome import Ending
     from tieline.cli.demo.script import Show
     from tieline.cli.demo.stage import Stage
     from tieline.cli.demo.transcript import Transcript
@@ -36,7 +37,7 @@ def demo(
     """
     import asyncio
 
-    ended_by(lambda: asyncio.run(_demo(fast=fast, keep=keep, json=json)))
+    ended_by(lambda: asyncio.run(_demo(fast=fast, keep=keep, json=json)), json=json)
 
 
 async def _demo(*, fast: bool, keep: bool, json: bool) -> None:
@@ -55,12 +56,12 @@ async def _demo(*, fast: bool, keep: bool, json: bool) -> None:
         raise typer.Exit(_INTERRUPTED) from None
     seconds = round(transcript.seconds, 2)
     if json:
-        checks = [
-            {"claim": check.claim, "holds": check.holds, "expected": check.expected, "found": check.found}
-            for check in verdict.checks
-        ]
-        document = {"holds": verdict.holds, "seconds": seconds, "checks": checks}
-        print_json({**document, "transcript": transcript.document(), **found})
+        from tieline.cli.demo.outcome import CheckedClaim, Outcome
+        from tieline.cli.documents import fill
+
+        checks = [fill(CheckedClaim, check) for check in verdict.checks]
+        told = {"holds": verdict.holds, "seconds": seconds, "checks": checks, "transcript": transcript.lines}
+        print_json(fill(Outcome, found, **told))
     else:
         _print_verdict(transcript, verdict, seconds, "" if keep else " Nothing of it is left.")
     if not verdict.holds:
@@ -68,7 +69,7 @@ async def _demo(*, fast: bool, keep: bool, json: bool) -> None:
         raise Failure(Exit.FAILED, f"not everything happened as claimed: {first.claim}: found {first.found!r}")
 
 
-def _stop_by_signal(show: "asyncio.Task[dict[str, Any]]") -> None:
+def _stop_by_signal(show: "asyncio.Task[Ending]") -> None:
     """Stop the demo cleanly at the first signal (Ctrl-C, SIGTERM, SIGHUP). Ignore further signals."""
     import asyncio
     import signal
@@ -85,12 +86,13 @@ def _stop_by_signal(show: "asyncio.Task[dict[str, Any]]") -> None:
         loop.add_signal_handler(number, stop)
 
 
-async def _show(transcript: "Transcript", verdict: "Verdict", *, keep: bool) -> dict[str, Any]:
+async def _show(transcript: "Transcript", verdict: "Verdict", *, keep: bool) -> "Ending":
+    from tieline.cli.demo.outcome import Ending
     from tieline.cli.demo.script import Show, players
     from tieline.cli.demo.stage import Broken, Stage
     from tieline.client import HubError
 
-    found: dict[str, Any] = {}
+    found = Ending()
     transcript.remark("A hub and five agents are starting, each a process of its own…")
     stage = Stage(players(), keep=keep)
     try:
@@ -102,13 +104,14 @@ async def _show(transcript: "Transcript", verdict: "Verdict", *, keep: bool) -> 
     except (Broken, HubError, OSError) as error:
         verdict.check("the show goes on to its end", "it does", str(error))
     if keep:
-        found["home"] = str(stage.home)
+        found.home = str(stage.home)
         transcript.remark(f"Kept: tieline serve --home {stage.home}")
     return found
 
 
-async def _epilogue(show: "Show", stage: "Stage", transcript: "Transcript") -> dict[str, Any]:
+async def _epilogue(show: "Show", stage: "Stage", transcript: "Transcript") -> "Ending":
     from tieline.cli.demo import epilogue
+    from tieline.cli.demo.outcome import Ending
 
     await transcript.scene("Receipts: ✓ acknowledged, ○ offered on a wire without acknowledgement; after so many ms")
     receipts = await epilogue.receipts(show)
@@ -117,7 +120,7 @@ async def _epilogue(show: "Show", stage: "Stage", transcript: "Transcript") -> d
     rows = epilogue.audit(show, stage.home)
     await transcript.scene("What the pipeline would see")
     transcript.remark(f"{rows} events: " + ", ".join(f"{count} {kind}" for kind, count in events.items()))
-    return {"receipts": receipts, "events": events, "audited_rows": rows}
+    return Ending(receipts, events, rows)
 
 
 def _print_verdict(transcript: "Transcript", verdict: "Verdict", seconds: float, end: str) -> None:

@@ -6,12 +6,13 @@ Used by: `command`. Uses: the SDK, and the files of the hub's home once the hub 
 import contextlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from tieline.cli.demo.outcome import SentMessage
 from tieline.cli.demo.script import CAST, YOU, Show
 from tieline.cli.demo.stage import soon
+from tieline.cli.documents import fill
 from tieline.client import Client, Message, ReceiptView
 from tieline.protocols import named
 
@@ -22,7 +23,7 @@ _ALL = (*(name for name, _, _ in CAST), YOU)
 SIGNS = {"acked": "✓", "offered": "○"}
 
 
-async def receipts(show: Show) -> list[dict[str, Any]]:
+async def receipts(show: Show) -> list[SentMessage]:
     """Check that every message of the demo has arrived at every recipient. Print and return the receipts."""
     # On a wire without acknowledgement a message stays at `offered`.
     best = {name: "acked" if named(protocol).puppet().acknowledges else "offered" for name, protocol, _ in CAST}
@@ -38,17 +39,7 @@ async def receipts(show: Show) -> list[dict[str, Any]]:
     show.check(claim, [], wrong(found))
     shown = [(message, of_one) for message, of_one in found if of_one]
     show.transcript.table(("message", *_ALL), [_row(message, of_one) for message, of_one in shown])
-    return [
-        {
-            "id": message.id,
-            "from": message.sender,
-            "to": message.target,
-            "protocol": message.protocol,
-            "body": message.body,
-            "receipts": msgspec.to_builtins(of_one),
-        }
-        for message, of_one in shown
-    ]
+    return [fill(SentMessage, message, receipts=of_one) for message, of_one in shown]
 
 
 async def _receipts(operator: Client) -> _Found:

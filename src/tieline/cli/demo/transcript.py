@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -123,9 +123,3 @@ class Transcript:
         self._pauses += 1
         left = (_PACED_SECONDS - self.seconds) / max(1, _PAUSES - self._pauses)
         await asyncio.sleep(max(0.0, min(_PAUSE_SECONDS, left)))
-
-    def document(self) -> list[dict[str, Any]]:
-        """Return all lines as JSON values, for `--json`."""
-        import msgspec
-
-        return [msgspec.to_builtins(line) for line in self.lines]

@@ -6,8 +6,9 @@ spool. `joining`, `inviting` and `importing` have more commands. `upkeep` report
 reports errors.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tieline.cli.extension import Command, Extension
 from tieline.protocols.backchannel.identity import AGENT_VARIABLE, HOME_VARIABLE
@@ -26,6 +27,7 @@ class BackchannelCommands(Extension):
 
     variables = (HOME_VARIABLE, AGENT_VARIABLE)
     prefixes = ("BCH_",)
+    counts = MappingProxyType({"spool": str, "agents": int, "unread": int, "kept": int})
 
     def commands(self) -> Iterator[Command]:
         """Yield the commands `init`, `invite` and `join`, and the import of a spool."""
@@ -59,6 +61,12 @@ class BackchannelCommands(Extension):
         )
         examples = {"": ("tieline import backchannel ~/.backchannel",)}
         yield Command(name="backchannel", run=import_spool, group="import", examples=examples)
+
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the types of what `--json` prints: for invitations, imports, and commands on a spool or a relay."""
+        from tieline.protocols.backchannel.commands.documents import DOCUMENTS
+
+        return DOCUMENTS
 
     def failure(self, error: Exception) -> "Failure | None":
         """Return the message and exit code for an error of a spool or of backchannel's HTTP client; else `None`."""

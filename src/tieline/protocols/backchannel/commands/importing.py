@@ -38,7 +38,7 @@ class Speaker(Protocol):
 
 
 @dataclass
-class ImportCounts:
+class SpoolImportCounts:
     """Result of one import: numbers of imported members, subscriptions and messages, and the list of failures."""
 
     members: int = 0
@@ -97,7 +97,7 @@ class Importer:
         self._speakers: dict[str, Speaker | str] = {}
         # Names that the hub has.
         self._members: set[str] = set()
-        self.counts = ImportCounts()
+        self.counts = SpoolImportCounts()
 
     async def run(self, *, move: bool) -> None:
         """Import all agents, subscriptions and unread messages. With `move`, move each imported file to `cur/`."""
@@ -183,7 +183,7 @@ class Importer:
             return str(error)
 
 
-def _report(counts: ImportCounts, *, json: bool) -> None:
+def _report(counts: SpoolImportCounts, *, json: bool) -> None:
     if json:
         print_json(counts)
     else:

@@ -91,7 +91,9 @@ def _invite(link: Link, token: str | None, channels: list[str], wanted: dict[str
         warn("This address works only on this machine. Give another address with --url.")
     text = encode_invite(Invite(address, token or None, None, tuple(names), fingerprint, wanted["member"]))
     if json:
-        print_json({"invite": text, "url": address, "invitation": view})
+        from tieline.protocols.backchannel.commands.documents import Invited
+
+        print_json(Invited(text, address, view))
         return
     say(text)
     if view is not None:
@@ -193,7 +195,9 @@ async def revoke(
         whole = complete(invitation, [one.id for one in await hub.invitations()], "invitation")
         await hub.revoke_invitation(whole)
     if json:
-        print_json({"invitation": whole, "revoked": True})
+        from tieline.protocols.backchannel.commands.documents import RevokedInvitation
+
+        print_json(RevokedInvitation(whole))
     else:
         say(f"Nobody can join with {neutral_line(whole)} any more.")
 
@@ -208,7 +212,9 @@ async def rotate(link: Link, json: JsonOption = False) -> None:
     async with await link.open_operator() as hub:
         made = await hub.invite(room=True)
     if json:
-        print_json({"room_token": made.secret, "invitation": made.view})
+        from tieline.protocols.backchannel.commands.documents import NewRoomToken
+
+        print_json(NewRoomToken(made.secret, made.view))
         return
     say("The hub has a new room token; the old one is refused.")
     say(f"  token: {neutral_line(made.secret)}")

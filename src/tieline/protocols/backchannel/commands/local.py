@@ -18,6 +18,8 @@ from tieline.contract.refusal import Code
 from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from tieline.agents.hooks import Program
     from tieline.agents.unread import Asked
     from tieline.cli.context import Context
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tieline.cli.watch import WatchOptions
     from tieline.client import Message as Shown
     from tieline.protocols.backchannel.codec import SpoolMessage
+    from tieline.protocols.backchannel.commands.documents import LocalMember
     from tieline.protocols.backchannel.commands.postbox import Postbox, Taking
     from tieline.protocols.backchannel.record import AgentRecord
 
@@ -75,12 +78,11 @@ def shown(message: "SpoolMessage") -> "Shown":
     )
 
 
-def _document(message: "SpoolMessage", state: str) -> dict[str, Any]:
-    import msgspec
+def _document(message: "SpoolMessage", state: str) -> "Struct":
+    from tieline.cli.documents import fill
+    from tieline.protocols.backchannel.commands.documents import LocalItem, LocalMessage
 
-    said = msgspec.to_builtins(shown(message))
-    del said["offset"]
-    return {"state": state, "message": said}
+    return LocalItem(state=state, message=fill(LocalMessage, shown(message)))
 
 
 def _print(messages: "Sequence[SpoolMessage]") -> None:
@@ -133,7 +135,10 @@ class LocalMailbox:
                 raise without_hub(error, self.postbox.where) from error
             raise
         if json:
-            print_json({"id": message.id} if recipients is None else {"id": message.id, "recipients": recipients})
+            from tieline.cli.documents import OPTIONAL
+            from tieline.protocols.backchannel.commands.documents import LocalSent
+
+            print_json(LocalSent(message.id, OPTIONAL if recipients is None else recipients))
         elif recipients is None:
             say(f"{short_id(message.id)}  accepted")
         else:
@@ -286,7 +291,9 @@ class LocalMailbox:
         found = sorted({channel for record in records for channel in record.subscriptions})
         inside = {channel: [record.name for record in records if channel in record.subscriptions] for channel in found}
         if json:
-            print_json([{"name": name.removeprefix("#"), "subscribers": names} for name, names in inside.items()])
+            from tieline.protocols.backchannel.commands.documents import LocalChannel
+
+            print_json([LocalChannel(name.removeprefix("#"), names) for name, names in inside.items()])
             return
         rows = [(name, ", ".join(names)) for name, names in inside.items()]
         print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
@@ -295,7 +302,9 @@ class LocalMailbox:
         """Print the name under which the user's commands act, and the spool or relay (HTTP server) that they use."""
         name = speaker_without_hub(self._link)
         if json:
-            print_json({"speaker": name, "member": name, "place": self.postbox.where})
+            from tieline.protocols.backchannel.commands.documents import LocalSpeaker
+
+            print_json(LocalSpeaker(name, name, self.postbox.where))
         else:
             say(neutral_line(f"{name}, through {self.postbox.where}"))
 
@@ -330,17 +339,19 @@ def refuse_hub_parts(parts: dict[str, Any]) -> None:
     raise Failure(Exit.REFUSED, f"{' and '.join(asked)} needs a hub, but there is none here", hint)
 
 
-def _member_document(record: "AgentRecord", backlog: int | None) -> dict[str, Any]:
+def _member_document(record: "AgentRecord", backlog: int | None) -> "LocalMember":
+    from tieline.cli.documents import OPTIONAL
     from tieline.protocols.backchannel.codec import moment
+    from tieline.protocols.backchannel.commands.documents import LocalMember
 
-    document = {
-        "name": record.name,
-        "kind": "agent",
-        "subscriptions": record.subscriptions,
-        "created_at_ms": moment(record.created_at),
-        "last_seen_ms": moment(record.last_seen),
-    }
-    return document if backlog is None else {**document, "backlog": backlog}
+    return LocalMember(
+        name=record.name,
+        kind="agent",
+        subscriptions=record.subscriptions,
+        created_at_ms=moment(record.created_at),
+        last_seen_ms=moment(record.last_seen),
+        backlog=OPTIONAL if backlog is None else backlog,
+    )
 
 
 def _seen(record: "AgentRecord") -> str:
@@ -414,8 +425,10 @@ class LocalWatch:
                 warn(f"The command ended with {code} for {message.id}.")
             return code == 0
         if self._options.json:
-            document = _document(message, "pending" if self._options.peek else "acked")
-            print_json({"message": document["message"]})
+            from tieline.cli.documents import fill
+            from tieline.protocols.backchannel.commands.documents import LocalArrival, LocalMessage
+
+            print_json(LocalArrival(message=fill(LocalMessage, shown(message))))
         else:
             _print([message])
         return True

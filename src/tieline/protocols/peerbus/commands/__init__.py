@@ -6,7 +6,7 @@ socket, or the home of a hub that does not run.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tieline.cli.doctor_finding import DoctorFinding, note
 from tieline.cli.extension import Command, Export, Extension
@@ -47,6 +47,13 @@ class PeerbusCommands(Extension):
         )
         examples = {"": ("tieline import peerbus peerbus.db",)}
         yield Command(name="peerbus", run=import_peerbus, group="import", examples=examples)
+
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the types of what the commands of peerbus print with `--json`."""
+        from tieline.protocols.peerbus.commands.importing import PeerbusImportCounts
+        from tieline.protocols.peerbus.commands.retoken import Retokened
+
+        return {"import peerbus": {"": PeerbusImportCounts}, "peerbus retoken": {"": Retokened}}
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
         """Yield the addresses at which a hub listens for peers. `places` are the hub's entries in `run.json`.

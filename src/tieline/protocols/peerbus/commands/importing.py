@@ -33,7 +33,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 
 @dataclass
-class ImportCounts:
+class PeerbusImportCounts:
     """Result of one import: numbers of imported peers and messages, and the list of failures."""
 
     peers: int = 0
@@ -151,7 +151,7 @@ class Importer:
         # New names of peers, by old name.
         self._names = names
         self._sessions: dict[str, SessionId | _Problem] = {}
-        self.counts = ImportCounts()
+        self.counts = PeerbusImportCounts()
 
     def run(self) -> None:
         """Import all peers and unacknowledged messages. The result is in `counts`."""
@@ -253,7 +253,7 @@ class _Problem(str):
     __slots__ = ()
 
 
-def _report(counts: ImportCounts, *, json: bool) -> None:
+def _report(counts: PeerbusImportCounts, *, json: bool) -> None:
     if json:
         print_json(counts)
     else:

@@ -6,6 +6,7 @@ Used by: the command line. Uses: a session with the hub, or the home of a hub th
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.members import NameArgument, open_member_admin
@@ -14,6 +15,12 @@ from tieline.cli.session import JsonOption, Link, talks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class Retokened(Struct, frozen=True):
+    """A member whose name belongs to another token now."""
+
+    member: str
 
 
 @talks
@@ -44,7 +51,7 @@ async def retoken(
     async with await open_member_admin(link) as hub:
         await hub.retoken(name, chosen)
     if json:
-        print_json({"member": name})
+        print_json(Retokened(name))
         return
     which = "the token that you named" if token else f"the first of {len(tokens)} tokens" if tokens[1:] else "the token"
     say(f"{neutral_line(name)} belongs to {which} now.")
