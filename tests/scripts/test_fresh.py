@@ -47,3 +47,4 @@ def test_the_commands_of_the_docs_are_those_that_are_run() -> None:
     install, service = documented("install"), documented("service")
     assert [command for command in install if f"{INSTALLED}".replace("/root", "~") in command]
     assert service[0] == "tieline service install"
+    assert documented("system")[-1].endswith("tieline service install --system")
