@@ -23,6 +23,8 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "src" / "tieline" / "agents" / "SKILL.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src").rglob("PROTOCOL.md")),
 ]
