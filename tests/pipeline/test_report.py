@@ -20,6 +20,9 @@ from tieline.wire.insights import FILE
 
 pytestmark = pytest.mark.slow  # each test writes a lake
 
+HOUR = 60 * MINUTE
+LLM_SUMS = ("failed", "late", "unpriced", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+            "lasted_ms", "cost_nano_usd")  # fmt: skip
 CONTRACT = {
     "totals": {"messages", "deliveries", "acked", "expired", "activity"},
     "audit": {"verified_rows", "findings"},
@@ -173,6 +176,10 @@ def _days(*counts: int) -> dict[str, list[dict[str, object]]]:
             {"day_ms": day, "sender": "bob", "recipient": "alice", "messages": n, "answers": 0, "response_ms": []}
             for _, day, n in days
         ],
+        "deliveries": [
+            {"offset": at, "number": 2, "key": key, "sender": "bob", "recipient": "alice", "sent_ms": at}
+            for at, _, n in days for key in range(n)
+        ],
         "members": [
             {"day_ms": day, "member": "bob", "sent": n, "received": 0, "departed": 0, "heard_ms": at}
             for at, day, n in days
@@ -192,7 +199,7 @@ def test_a_window_ends_with_the_log_and_is_compared_with_the_one_before(folder: 
     assert [(edge.sender, edge.messages) for edge in report.edges] == [("bob", 45)]
     changes = {(one.what, one.name): (one.before, one.now) for one in report.changes}
     assert changes["messages", ""] == (20, 45)
-    assert changes["messages", "bob → alice"] == (20, 45)
+    assert changes["messages", "bob → alice"] == (20, 45), "of the day before, the hours until the end are counted"
 
 
 def test_a_window_of_hours_begins_within_a_day(folder: Path) -> None:
@@ -206,6 +213,61 @@ def test_a_window_of_hours_begins_within_a_day(folder: Path) -> None:
     assert report.before.messages == 10, "those of four minutes earlier"
     whole = make_report(lake_of(folder / "other", tables), START + DAY - MINUTE)
     assert whole.totals.messages == 13
+
+
+def test_a_day_that_has_only_begun_is_compared_with_the_same_part_of_the_day_before(folder: Path) -> None:
+    midnight = 20_001 * DAY
+    counts = {midnight - 23 * HOUR: 4, START: 50, midnight + MINUTE: 6}
+    tables: dict[str, list[dict[str, Any]]] = {
+        "storms": [
+            {"minute_ms": at, "sender": "bob", "messages": n, "deliveries": n, "storm": False}
+            for at, n in counts.items()
+        ],
+        "records": [{"offset": at + index, "at_ms": at, "kind": "refuse", "member": "bob", "code": "no", "count": 1}
+                    for at, n in counts.items() for index in range(n)],
+        "failures": [{"day_ms": day * DAY, "kind": "refused", "member": "bob", "cause": "no", "count": n}
+                     for day, n in ((20_000, 54), (20_001, 6))],
+        "members": [{"day_ms": day * DAY, "member": "bob", "sent": n, "received": 0, "departed": 0, "refused": n}
+                    for day, n in ((20_000, 54), (20_001, 6))],
+        "llm": [{"hour_ms": at // HOUR * HOUR, "member": "bob", "model": "m", "objective": "", "exchanges": n,
+                 **dict.fromkeys(LLM_SUMS, 0)} for at, n in counts.items()],
+    }  # fmt: skip
+    report = make_report(lake_of(folder, tables), window_ms=DAY)
+    assert report.before is not None
+    assert (report.since_ms, report.before_ms) == (midnight, midnight - DAY)
+    assert (report.totals.messages, report.totals.refused, report.totals.exchanges) == (6, 6, 6)
+    assert (report.before.messages, report.before.refused) == (0, 0), "the first two minutes of that day"
+    # Ten hours later as much of the day before is compared, and numbers by hour too.
+    last = {"minute_ms": midnight + 10 * HOUR, "sender": "bob", "messages": 0, "deliveries": 0, "storm": False}
+    tables["storms"].append(last)
+    report = make_report(lake_of(folder / "more", tables), window_ms=DAY)
+    assert report.before is not None
+    assert (report.before.messages, report.before.refused, report.before.exchanges) == (54, 54, 54)
+    changes = {(one.what, one.name): (one.before, one.now) for one in report.changes}
+    assert changes["refused", ""] == changes["failures: refused", "no"] == (54, 6)
+    assert changes["exchanges", ""] == (54, 6)
+
+
+def test_a_window_of_an_hour_is_not_compared_with_itself(folder: Path) -> None:
+    tables = {
+        "storms": [
+            {"minute_ms": START + at * MINUTE, "sender": "bob", "messages": n, "deliveries": n, "storm": False}
+            for at, n in ((-50, 3), (29, 7))
+        ],
+        "records": [{"offset": 1, "at_ms": START + 20 * MINUTE, "kind": "refuse", "member": "bob", "code": "no",
+                     "count": 7}],
+        "failures": [{"day_ms": 20_000 * DAY, "kind": "refused", "member": "bob", "cause": "no", "count": 7}],
+        "llm": [{"hour_ms": START, "member": "bob", "model": "m", "objective": "", "exchanges": 9,
+                 **dict.fromkeys(LLM_SUMS, 0)}],
+    }  # fmt: skip
+    report = make_report(lake_of(folder, tables), window_ms=HOUR)
+    assert report.before is not None
+    assert (report.totals.messages, report.before.messages) == (7, 3)
+    assert (report.totals.refused, report.before.refused) == (7, 0)
+    assert (report.totals.exchanges, report.before.exchanges) == (9, 0)
+    changes = {(one.what, one.name): (one.before, one.now) for one in report.changes}
+    assert changes["refused", ""] == (0, 7)
+    assert not any("exchanges" in what for what, _ in changes), "model calls are counted by whole hours"
 
 
 def test_the_backlog_before_a_window_counts_in_its_series(folder: Path) -> None:
@@ -223,7 +285,7 @@ def test_a_window_reads_only_the_files_of_its_days(folder: Path, monkeypatch: py
     plain = ArrowTables._read
 
     def noted(self: ArrowTables, files: Any, name: str, *rest: Any) -> pa.Table:
-        read.update(file.path.split("/")[1] for file in files if name not in ("members", "objectives"))
+        read.update(file.path.split("/")[1] for file in files if name not in ("members", "objectives", "deliveries"))
         return plain(self, files, name, *rest)
 
     monkeypatch.setattr(ArrowTables, "_read", noted)

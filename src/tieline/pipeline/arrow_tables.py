@@ -67,6 +67,19 @@ class ArrowTables:
             limits += _limits(time, within, width_ms)
         return self._read(files, name, columns, *limits)
 
+    def at(self, name: str, columns: Sequence[str], within: Window, time: str) -> pa.Table:
+        """Return the rows of a table whose column `time`, which is not the one of its days, is in a time span.
+
+        Delta's statistics tell which files have such rows. A file without a value in this column has none.
+        """
+        since, until = within.since_ms or 0, within.until_ms or 2**62
+        files = [
+            DayFile(file.path, file.day)
+            for file in self._lake.data_files(name, self.commit)
+            if (span := file.known_span(time)) is not None and span[0] < until and span[1] >= since
+        ]
+        return self._read(files, name, columns, *_limits(time, within, 1))
+
     def span(self, name: str, time: str, within: Window = ALWAYS) -> tuple[int, int] | None:
         """Return the first and the last value of the column `time` in a time span, or `None` if there is no row.
 
@@ -219,4 +232,6 @@ def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, i
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Return one table with the rows of all `tables`. Tables without rows may have columns of other types."""
-    return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])
+    found = [table for table in tables if table.num_rows] or tables[:1]
+    # The values of a list have another name in tables that Arrow made.
+    return pa.concat_tables([table.cast(found[0].schema) for table in found])

@@ -14,7 +14,7 @@ import msgspec
 
 from tieline.pipeline.arrow_tables import DAY_MS, ArrowTables, Window
 from tieline.pipeline.lake import Lake
-from tieline.pipeline.report_traffic import MINUTE_MS, Traffic, last_minute_end
+from tieline.pipeline.report_traffic import HOUR_MS, MINUTE_MS, Traffic, last_minute_end
 from tieline.pipeline.report_work import Work
 from tieline.wire.report_parts import (
     CHECKS_FILE,
@@ -38,6 +38,11 @@ RANGES = {"1d": DAY_MS, "7d": 7 * DAY_MS}
 _LONGEST_MS = 30 * DAY_MS
 _RANGE_ROWS = 200
 _CHANGES = 30
+_HOURS_MIN = 10
+"""Length in hours of a time span from which numbers by hour are compared. The time span before may have one hour less.
+"""
+_BY_HOUR = {"cost_usd", "exchanges", "failed_calls", "retried_calls", "cache_hit"}
+"""The totals of model calls, which are counted by hour."""
 _CHANGE_MIN = 0.1
 """Smallest share by which a number must differ from the time span before to be told."""
 
@@ -47,7 +52,7 @@ def make_report(lake: Lake, since_ms: int | None = None, window_ms: int | None =
 
     With `since_ms`, leave out each minute, hour or day that ended before this time. With `window_ms`, the time span
     ends with the log; a number of whole days begins at midnight (UTC), and the last day counts as one. Both compare
-    with the time span of the same length before.
+    with a time span before, which is as long: if the last day has only begun, it ends at the same time of the day.
     """
     return _report(ArrowTables(lake), lake, since_ms, window_ms, ROWS_MAX)
 
@@ -68,8 +73,11 @@ def _report(tables: ArrowTables, lake: Lake, since_ms: int | None, window_ms: in
     told = lake.storage.read(CHECKS_FILE)
     report.failed_checks = msgspec.json.decode(told, type=Checked).failed if told else []
     if since_ms is not None and end_ms is not None:
-        length = window_ms or max(MINUTE_MS, end_ms - since_ms)
-        _compare(report, _Maker(tables, Window(since_ms - length, since_ms), most).compared(), since_ms - length)
+        so_far = max(MINUTE_MS, end_ms - since_ms)
+        before_ms = since_ms - (window_ms or so_far)
+        by_hour = so_far >= _HOURS_MIN * HOUR_MS and since_ms % HOUR_MS == 0
+        before = _Maker(tables, Window(before_ms, before_ms + so_far), most).compared()
+        _compare(report, before, before_ms, by_hour=by_hour)
     return report
 
 
@@ -88,7 +96,9 @@ class _Maker:
         self._within = within
         self._max = most
         self._traffic = Traffic(tables, within)
-        self._work = Work(tables, within, self._traffic.to_ms)
+        # An hour that the next time span has begun counts there.
+        until_ms = None if within.until_ms is None else within.until_ms // HOUR_MS * HOUR_MS
+        self._work = Work(tables, Window(within.since_ms, until_ms), self._traffic.to_ms)
         self._left_out: dict[str, int] = {}
 
     def make(self) -> Report:
@@ -174,18 +184,18 @@ class _Compared(msgspec.Struct, kw_only=True):
     responses: list[Response]
 
 
-def _compare(report: Report, before: _Compared, before_ms: int) -> None:
-    """Add what was before to a report, and the largest differences."""
+def _compare(report: Report, before: _Compared, before_ms: int, *, by_hour: bool) -> None:
+    """Add what was before to a report, and the largest differences: of model calls only `by_hour`."""
     report.before, report.before_ms = before.totals, before_ms
     spent = {(one.by, one.name): one.cost_usd for one in before.spend}
-    for one in report.spend:
+    for one in report.spend if by_hour else ():
         one.before_usd = spent.get((one.by, one.name), 0.0)
     failed = {(one.kind, one.cause, one.member): one.count for one in before.failures}
     for row in report.failures:
         row.before = failed.get((row.kind, row.cause, row.member), 0)
     if not before.totals.messages and not before.totals.exchanges:
         return  # everything is new, which tells nobody anything
-    then, now = dict(_figures(before)), dict(_figures(report))
+    then, now = dict(_figures(before, by_hour=by_hour)), dict(_figures(report, by_hour=by_hour))
     found = [Change(*key, then.get(key, 0), now.get(key, 0)) for key in {**then, **now}]
     # A latency that is missing on one side is no change: there was nothing to measure.
     found = [one for one in found if "_ms" not in one.what or (one.before and one.now)]
@@ -194,13 +204,17 @@ def _compare(report: Report, before: _Compared, before_ms: int) -> None:
     report.changes = sorted(found, key=lambda one: (-_weight(one), one.what, one.name))[:_CHANGES]
 
 
-def _figures(report: Report | _Compared) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield the numbers of a report that are compared: what it is, of whom or what, and the number."""
+def _figures(report: Report | _Compared, *, by_hour: bool) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the numbers of a report that are compared: what it is, of whom or what, and the number.
+
+    With `by_hour`, the numbers of tables by hour are among them.
+    """
+    left_out = {"waiting", "late", "activity", "loop_cost_usd"} | (set() if by_hour else _BY_HOUR)
     for name in Totals.__struct_fields__:
         value = getattr(report.totals, name)
-        if value is not None and name not in ("waiting", "late", "activity"):
+        if value is not None and name not in left_out:
             yield (name, ""), value
-    for spend in report.spend:
+    for spend in report.spend if by_hour else ():
         yield (f"cost_usd of the {spend.by}", spend.title or spend.name or "(none)"), spend.cost_usd
     for latency in report.latency:
         yield ("p50_ms until " + latency.measured, f"{latency.member} ({latency.protocol})"), latency.p50_ms

@@ -21,6 +21,7 @@ from tieline.pipeline.arrow_tables import (
     summed,
     total,
 )
+from tieline.pipeline.report_cuts import day_rows, split
 from tieline.wire.report_parts import (
     Backlog,
     BacklogPoint,
@@ -315,27 +316,19 @@ class Traffic:
     # Reading.
 
     def _day_rows(self, name: str, columns: tuple[str, ...]) -> pa.Table:
-        """Return rows of a table by day, from the first day of the time span to the last."""
-        return self._tables.read(name, columns, self._within, time="day_ms", width_ms=DAY_MS)
+        """Return rows of a table by day: see `report_cuts` for the days of which the time span has only a part."""
+        return day_rows(self._tables, name, columns, self._within)
 
     def _mixed(self, minutes: str, columns: tuple[str, ...], days: str, renamed: dict[str, str]) -> pa.Table:
         """Return the columns `columns`: of the table `minutes` for parts of days, of the table `days` for whole days.
 
         `renamed` has the names of columns in the table by day, if they differ.
         """
-        first, last = self._within.since_ms, self._within.until_ms
-        whole_from = None if first is None else -(-first // DAY_MS) * DAY_MS
-        whole_to = None if last is None else last // DAY_MS * DAY_MS
-        parts = []
-        if first is not None and whole_from is not None and first < whole_from:
-            parts.append(Window(first, min(whole_from, whole_from if last is None else last)))
-        if last is not None and whole_to is not None and whole_to < last and (whole_from or 0) <= whole_to:
-            parts.append(Window(whole_to, last))
+        whole, parts = split(self._within)
         found = [self._tables.read(minutes, columns, part, time="minute_ms", width_ms=MINUTE_MS) for part in parts]
-        if whole_from is None or whole_to is None or whole_from < whole_to:
+        if whole is not None:
             names = [renamed.get(name, name) for name in columns]
-            table = self._tables.read(days, names, Window(whole_from, whole_to), time="day_ms")
-            found.append(table.rename_columns(list(columns)))
+            found.append(self._tables.read(days, names, whole, time="day_ms").rename_columns(list(columns)))
         return joined(found)
 
 

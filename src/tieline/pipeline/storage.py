@@ -44,8 +44,12 @@ class DataFile(Struct, frozen=True):
 
         If they are unknown, return the range of all integers.
         """
+        return self.known_span(column) or (-(2**63), 2**63 - 1)
+
+    def known_span(self, column: str) -> tuple[int, int] | None:
+        """Return the smallest and the largest value of a column, or `None` if the file has no value in it."""
         low, high = (json.loads(self.stats)[end].get(column) for end in ("minValues", "maxValues"))
-        return (-(2**63), 2**63 - 1) if low is None or high is None else (low, high)
+        return None if low is None or high is None else (low, high)
 
     def is_of(self, number: int) -> bool:
         """True if batch `number` wrote the file."""
