@@ -98,13 +98,15 @@ def test_where_nothing_is_pushed_hooks_of_this_run_show_what_waits(hub: HubProce
         said = json.loads(begin["output"])
         assert "hello" in said["hookSpecificOutput"]["additionalContext"]
         assert "your tieline tools" in said["hookSpecificOutput"]["additionalContext"].lower()
-        assert "cannot be woken" in said["systemMessage"]
+        assert "systemMessage" not in said
         assert (prompt["output"], stop["output"]) == ("", ""), "nothing is shown twice"
         wait_until(lambda: hub.states("alice", waiting)[bob] == "seen", "the model's answer as evidence")
         run.wait_for("heard", 2)
         assert not pushed(run)
         assert run.signal(signal.SIGTERM) != 0
         run.leaves_nothing()
+        assert run.process.stderr is not None
+        assert "messages come at turn boundaries; this version cannot be woken" in run.process.stderr.read()
 
 
 @pytest.mark.slow

@@ -64,9 +64,9 @@ def test_receipts_tell_how_it_ended() -> None:
 
 
 def test_one_line_for_the_rest() -> None:
-    assert rest_line([], member="bob", now_ms=NOW_MS) == ""
-    line = rest_line([item(1, HOUR_MS, priority=Priority.URGENT), item(2)], member="bob", now_ms=NOW_MS)
-    assert line.startswith("2 more unread message(s) for bob (1 urgent, oldest 1h 0m ago; m1, m2):")
+    assert rest_line([], member="bob", now_ms=NOW_MS, how="") == ""
+    line = rest_line([item(1, HOUR_MS, priority=Priority.URGENT), item(2)], member="bob", now_ms=NOW_MS, how="drain.")
+    assert line == "2 more unread message(s) for bob (1 urgent, oldest 1h 0m ago; m1, m2): drain."
 
 
 def test_an_excerpt_is_one_line() -> None:

@@ -44,7 +44,20 @@ def test_what_does_not_fit_is_one_line_that_says_how_to_read_it() -> None:
     assert len(found.text) <= 400 * 4
     last = found.text.splitlines()[-1]
     assert last.startswith("7 more unread message(s) for bob (oldest 1m ago; m2, m3, m4…)")
-    assert "tieline inbox" in last
+    assert [each.key for each in found.rest] == [2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("options", "tool", "command"),
+    [({"tools": True}, True, False), ({"taken": True}, False, True), ({}, True, True)],
+)
+def test_the_agent_is_told_of_tools_or_commands_that_it_has(
+    options: dict[str, bool], tool: bool, command: bool
+) -> None:
+    found = shown(item(1, "x" * 100_000), item(2), **options)
+    head, last = found.text.splitlines()[0], found.text.splitlines()[-1]
+    assert ("Your tieline tools answer" in head, "'tieline send" in head) == (tool, command)
+    assert ("tool drain takes them" in last, "'tieline take ID'" in last) == (tool, command)
 
 
 def test_a_large_one_does_not_keep_the_small_ones_back() -> None:
@@ -100,13 +113,16 @@ def test_a_stop_is_stopped_once() -> None:
     assert not may_speak(Program.CODEX, Asked("Stop", stop_hook_active=True), found)
 
 
-def test_a_reminder_alone_is_given_when_a_turn_begins() -> None:
+def test_a_reminder_alone_is_given_when_a_turn_begins_and_once_within_a_turn() -> None:
     reminder = shown(item(1, "x" * 100_000))
     assert reminder.items == ()
     assert may_speak(Program.GEMINI, Asked("BeforeAgent"), reminder)
     assert may_speak(Program.CLAUDE_CODE, Asked("SessionStart"), reminder)
     assert not may_speak(Program.GEMINI, Asked("AfterTool"), reminder)
     assert not may_speak(Program.CLAUDE_CODE, Asked("Stop"), reminder)
+    for event in ("PostToolUse", "Stop"):
+        assert may_speak(Program.CLAUDE_CODE, Asked(event), reminder, named=set())
+        assert not may_speak(Program.CLAUDE_CODE, Asked(event), reminder, named={"m1"})
 
 
 def test_a_program_that_escapes_frames_gets_escaped_ampersands() -> None:

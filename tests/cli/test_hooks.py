@@ -88,7 +88,9 @@ def test_a_program_that_can_be_woken_gets_a_hook_that_waits(tmp_path: Path, vers
     claude.write_text(f"#!/bin/sh\necho '{version}'\n", encoding="utf-8")
     claude.chmod(0o700)
     path = settings(tmp_path, b"{}")
-    assert install(tmp_path, "--apply", claude=str(claude)).returncode == 0
+    done = install(tmp_path, "--apply", claude=str(claude))
+    assert done.returncode == 0
+    assert ("wake it when idle" in done.stdout, "cannot be woken" in done.stdout) == (waits > 0, waits == 0)
     assert path.read_text().count('"asyncRewake": true') == waits
     assert path.read_text().count("--wait") == waits
     assert "already" in install(tmp_path, "--apply", claude=str(claude)).stdout
@@ -266,6 +268,53 @@ def test_the_user_is_told_that_pushes_are_off_also_after_a_quick_answer(
     assert hub.cli("take", told, "--as", bob).returncode == 0
     assert "pushes are off" in json.loads(hook("PostToolUse").stdout)["systemMessage"]
     assert hook("Stop").stdout == "", "it is said once"
+
+
+def test_a_message_that_is_too_long_to_show_wakes_an_idle_agent_once(
+    hub: HubProcess, alice: str, bob: str, tmp_path: Path
+) -> None:
+    asked = {"hook_event_name": "Stop", "session_id": f"long {bob}", "transcript_path": str(tmp_path / "none")}
+
+    def hook(event: str) -> str:
+        said = json.dumps({**asked, "hook_event_name": event})
+        done = hub.cli("drain", "--hook", "claude-code", "--as", bob, "--tools", stdin=said)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    (long,) = hub.send(alice, f"@{bob}", "x" * 9000)
+    woken = hub.cli(
+        *("drain", "--hook", "claude-code", "--wait", "--as", bob, "--tools"),
+        stdin=json.dumps(asked),
+        env={"CLAUDE_CODE_ENTRYPOINT": "cli"},
+    )
+    assert woken.returncode == 2
+    assert long in woken.stderr
+    assert "tool drain takes them" in woken.stderr
+    assert [hook(event) for event in ("PostToolUse", "Stop")] == ["", ""], "it is named once"
+    (again,) = hub.send(alice, f"@{bob}", "y" * 9000)
+    assert again in hook("PostToolUse")
+    assert hook("Stop") == ""
+    assert long in hook("UserPromptSubmit"), "a new turn is reminded of both"
+    assert hub.states(alice, long) != {bob: "seen"}
+
+
+def test_without_a_transcript_the_answer_at_the_end_of_a_turn_is_the_evidence(
+    hub: HubProcess, alice: str, bob: str
+) -> None:
+    def hook(event: str, **more: str | None) -> str:
+        asked = {"hook_event_name": event, "session_id": f"bare {bob}", "transcript_path": None, **more}
+        done = hub.cli("drain", "--hook", "codex", "--as", bob, stdin=json.dumps(asked))
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    (told,) = hub.send(alice, f"@{bob}", "hello")
+    assert "hello" in hook("UserPromptSubmit")
+    # Neither the next tool nor the end of a turn without an answer proves that the model was asked.
+    assert hook("PostToolUse") == hook("Stop", last_assistant_message=None) == ""
+    assert hub.states(alice, told) != {bob: "seen"}
+    assert hook("Stop", last_assistant_message="fine") == ""
+    assert hub.states(alice, told) == {bob: "seen"}
+    assert "answer of the model in codex" in hub.cli("receipts", told, "--as", alice).stdout
 
 
 def test_only_what_was_shown_is_seen(hub: HubProcess, alice: str, bob: str) -> None:

@@ -38,8 +38,8 @@ def prompt(person: Person, model: ScriptedModel, text: str) -> None:
     wait_until(lambda: model.told(text), f"a turn with {text!r}")
 
 
-def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str]) -> None:
-    """Run a program in its one-shot mode, in the home's project. It must succeed."""
+def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str]) -> str:
+    """Run a program in its one-shot mode, in the home's project. It must succeed. Return its stderr."""
     done = subprocess.run(
         command,
         env=variables,
@@ -51,6 +51,7 @@ def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def with_late_server(home: ProgramHome, variables: dict[str, str], seconds: float) -> dict[str, str]:

@@ -61,6 +61,7 @@ def test_an_idle_agent_is_woken_and_answers_by_its_tool_without_a_dialog(hub: Hu
         # A turn of the user shows neither of them again.
         prompt(person, model, "thank you")
         assert [len(shown(model, f"QUESTION {n}")) for n in (1, 2)] == [1, 1]
+        person.sees("messages come at turn boundaries and wake it when idle; where channels are on")
         person.sees("pushes are off")
         assert model.unknown == []
 
@@ -100,13 +101,27 @@ def test_seen_means_that_the_model_was_asked(hub: HubProcess, home: ProgramHome)
         assert evidence(hub, told) == "answer of the model in claude-code"
 
 
+def test_an_idle_agent_is_woken_by_a_message_that_is_too_long_to_show(hub: HubProcess, home: ProgramHome) -> None:
+    # The text of the hook names no shell command, and only our tools are allowed.
+    takes = Line("tool drain takes them", call=("drain", {}))
+    with ScriptedModel(ANSWER, takes) as model, interactive(hub, home, model, "--no-push") as person:
+        (asked,) = hub.send("alice", "@bob", f"QUESTION {'long ' * 1800}")
+        wait_until(lambda: hub.states("alice", asked)["bob"] == "acked", "the agent to take it")
+        wait_until(lambda: bodies(hub, "alice"), "the answer")
+        assert "tieline inbox" not in model.told("tool drain takes them")[0].new
+        prompt(person, model, "thank you")
+        assert len(model.told("tool drain takes them")) == 1
+
+
 def test_one_shot_mode_shows_what_waits_and_may_answer(hub: HubProcess, home: ProgramHome) -> None:
     (asked,) = hub.send("alice", "@bob", "QUESTION")
     with ScriptedModel(ANSWER) as model:
         program = [str(TIELINE), "run", "--as", "bob", "claude-code", "-p", "look around"]
-        run_once(program, home, environment(hub.home, claude_code(home, model)))
+        said = run_once(program, home, environment(hub.home, claude_code(home, model)))
         assert is_answered(hub, asked, "ANSWER to QUESTION")
         assert len(model.told("QUESTION\n</channel>")) == 1
+        # This mode is never idle.
+        assert "woken" not in said
 
 
 def test_one_shot_mode_waits_for_tools_that_come_late(hub: HubProcess, home: ProgramHome) -> None:

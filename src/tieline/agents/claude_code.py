@@ -15,7 +15,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -133,16 +133,21 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
     return environment
 
 
-async def run_claude_code(run: Run, arguments: Sequence[str], *, ask: bool = False) -> int:
+async def run_claude_code(run: Run, arguments: Sequence[str], *, tell: Callable[[str], None], ask: bool = False) -> int:
     """Run Claude Code on this terminal until it ends, and return its exit code. Raises `NotStarted`.
 
-    With `ask`, Claude Code asks its user before it uses the hub's tools.
+    With `ask`, Claude Code asks its user before it uses the hub's tools. `tell` prints a line for the user before the
+    start.
     """
     form = hooks.FORMS[hooks.Program.CLAUDE_CODE]
     named = run.environment.get(form.path_variable) or form.executable
-    wake = shows_pushes(arguments) and hooks.can_wake(
-        hooks.Program.CLAUDE_CODE, await asyncio.to_thread(version_of, named, run.environment)
-    )
+    wake = False
+    if shows_pushes(arguments):
+        # In one-shot mode the program ends after a turn and is never idle.
+        version = await asyncio.to_thread(version_of, named, run.environment)
+        wake = hooks.can_wake(hooks.Program.CLAUDE_CODE, version)
+        way = hooks.way(hooks.Program.CLAUDE_CODE, wake=wake)
+        tell(f"{way}; where channels are on, they come at once" if run.push else way)
     arguments, given = without_settings(arguments)
     try:
         content = settings_of(_read(given), wake=wake, ask=ask)

@@ -199,7 +199,7 @@ class CodexSession:
     def _take(self, event: codex.Event) -> None:
         match event:
             case codex.Ready(thread=thread):
-                self._tell(f"Codex is ready in thread {thread}")
+                self._tell(f"Codex is ready in thread {thread}; a message begins a turn or joins the one that runs")
                 self._open.set()
                 self._runner.agent_session.begin()
             case codex.Failed(reason=reason):

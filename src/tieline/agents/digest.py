@@ -104,8 +104,11 @@ def excerpt(message: Message) -> str:
     return f"{body[:EXCERPT_CHARS]}…" if len(body) > EXCERPT_CHARS else body
 
 
-def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
-    """Return one line about waiting items that are not shown: number, urgency, age, and the commands to see them."""
+def rest_line(items: Sequence[Item], *, member: str, now_ms: int, how: str) -> str:
+    """Return one line about waiting items that are not shown: number, urgency and age.
+
+    The line ends with `how`, which says how to read the items.
+    """
     if not items:
         return ""
     oldest = min(item.message.sent_at_ms for item in items)
@@ -114,7 +117,4 @@ def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
     facts.append(f"oldest {age((now_ms - oldest) // 1000)} ago")
     named = ", ".join(item.message.id for item in items[:_NAMED_MAX])
     more = "…" if len(items) > _NAMED_MAX else ""
-    return (
-        f"{len(items)} more unread message(s) for {member} ({', '.join(facts)}; {named}{more}): "
-        f"'tieline inbox' shows them, 'tieline inbox --digest' sorts them, 'tieline take ID' takes one."
-    )
+    return f"{len(items)} more unread message(s) for {member} ({', '.join(facts)}; {named}{more}): {how}"

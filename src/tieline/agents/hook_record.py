@@ -61,6 +61,8 @@ class Record(Struct):
     program: Process | None = None
     shown: list[str] = []
     """Ids of messages that were shown, and for which there is no proof yet that the model has received them."""
+    named: list[str] = []
+    """Ids of unread messages that were too long to show. The model was told that they wait, and how to take them."""
     has_shown: bool = False
     """True once a hook has shown a message in this session, even if the model has received this message since."""
     waiter: Process | None = None
@@ -68,9 +70,10 @@ class Record(Struct):
     told: bool = False
     """True once the user was told by which way (push or hook) messages reach this session."""
 
-    def show(self, ids: Iterable[str]) -> None:
-        """Add the ids of messages that a hook shows now to the record."""
-        self.shown += ids
+    def show(self, shown: Iterable[str], named: Iterable[str]) -> None:
+        """Add the ids of messages to the record: those that a hook shows now, and those that it only names."""
+        self.shown += shown
+        self.named += (one for one in named if one not in self.named)
         self.has_shown = bool(self.shown) or self.has_shown
 
     @property
@@ -100,7 +103,7 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
         # The folder of a run is removed with the run.
         is_noted = record.told or (record.has_shown and FOLDER_VARIABLE in os.environ)
         is_awaited = record.waiter is not None and record.waiter.is_alive
-        if record.program is not None and (record.shown or is_noted or is_awaited):
+        if record.program is not None and (record.shown or record.named or is_noted or is_awaited):
             content = msgspec.json.encode(record)
             os.pwrite(file, content, 0)
             os.ftruncate(file, len(content))

@@ -69,12 +69,12 @@ class Form(Struct, frozen=True):
     """The first version of the program that supports hooks that wait for a message. An older version would not continue
     until the hook ends."""
     answer_mark: str = ""
-    """Text that marks an answer of the model in the program's transcript. Empty if Tieline does not read the
-    transcript."""
+    """Text that marks an answer of the model in the program's transcript."""
     tool_mark: str = ""
     """Text that marks the result of a tool in the transcript of a program that also shows pushed messages."""
     transcript_optional: bool = False
-    """True if the program may run without a transcript. In this case a message counts as seen when it is shown."""
+    """True if the program may run without a transcript. Then the proof is the model's answer in the hook's input at the
+    end of a turn."""
     stopped: str = STOP
     """Name of the program's event at the end of a turn. At this event a hook can ask for another turn."""
     escapes: bool = False
@@ -148,6 +148,17 @@ def can_wake(program: Program, version: str) -> bool:
     form = FORMS[program]
     found = re.search(r"[0-9]+(?:\.[0-9]+)+", version)
     return found is not None and bool(form.wakes_at) and tuple(map(int, found[0].split("."))) >= form.wakes_since
+
+
+def way(program: Program, *, wake: bool) -> str:
+    """Return a text for the user: how messages reach the program by its hooks.
+
+    `wake` is true if a hook wakes the program.
+    """
+    if wake:
+        return "messages come at turn boundaries and wake it when idle"
+    it = "this version" if FORMS[program].wakes_at else "it"
+    return f"messages come at turn boundaries; {it} cannot be woken when idle"
 
 
 def with_hooks(text: str, program: Program, command: str, *, wake: bool = False) -> str:

@@ -5,7 +5,8 @@ the program's session; and a session with the hub. An error in a hook goes to st
 
 A message is `seen` when the program's transcript has an answer of the model after the message. This proves that the
 model has received the message. Until then the record keeps the id of the message, so that no hook shows the message
-again. If a program has no readable transcript, there is no such proof, and a message counts as seen when it is shown.
+again. Codex and Gemini CLI may write no transcript. Then the proof is the model's answer that the program passes to a
+later hook at the end of a turn. Only if the program names no session, a message counts as seen when it is shown.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tieline.agents.hook_record import FOLDER_VARIABLE, PUSHES_VARIABLE, READY
-from tieline.agents.hooks import FORMS, SESSION_START, Program
+from tieline.agents.hooks import FORMS, SESSION_START, Program, way
 from tieline.cli.failure import Exit, Failure, failure_of
 from tieline.cli.output import complain, say
 
@@ -59,11 +60,6 @@ _READY_LOOKS = 200
 _INTERACTIVE_VARIABLE, _INTERACTIVE = "CLAUDE_CODE_ENTRYPOINT", "cli"
 """Environment variable in which Claude Code tells hooks its mode, and the value for the interactive mode. In other
 modes the program ends after a turn, and a waiting hook would delay that end."""
-
-_WAYS = {
-    True: "messages come at turn boundaries and wake it when idle",
-    False: "messages come at turn boundaries; this version cannot be woken when idle",
-}
 
 
 class HookOptions:
@@ -136,13 +132,13 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
     from tieline.agents import unread
 
     async with await link.open_member() as client:
-        with _record(link, program, question) as record:
+        with _record(link, question) as record:
             items, more = await _unread(client, options)
             new, proved = _sorted(program, question, record, items, options, leave_young=_pushed(options, record))
             await _report(client, program, proved)
             shown = _shown(client, new, options, more=more)
-            is_shown = unread.may_speak(program, question, shown)
-            note = _note(question, record, options, is_shown=is_shown)
+            is_shown = unread.may_speak(program, question, shown, set(record.named) if record is not None else None)
+            note = _note(program, record, options, is_shown=is_shown)
             if not is_shown and not note:
                 return
             _print(unread.answer(program, question, shown.text if is_shown else "", note=note))
@@ -150,7 +146,7 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
                 # Reported after printing: before that, the messages are not seen.
                 client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
             elif is_shown:
-                record.show(item.message.id for item in shown.items)
+                record.show(_ids(shown.items), _ids(shown.rest))
 
 
 async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
@@ -166,7 +162,7 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
         looks = _looks(client, question)
         try:
             async for arrived in looks:
-                with _record(link, program, question) as record:
+                with _record(link, question) as record:
                     if not arrived and not (record is not None and record.shown):
                         # The new lines of the transcript prove nothing: no message waits for proof.
                         continue
@@ -234,8 +230,8 @@ async def _tools_loaded(run_folder: str | None) -> None:
 
 
 async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
-    """Return the text of the unread messages that no hook has shown yet, and record that they are shown now."""
-    with _record(link, program, question) as record:
+    """Return the text of the unread messages that no hook has shown or named yet, and record that it shows them now."""
+    with _record(link, question) as record:
         # Read under the lock. Otherwise another hook could record a message that is not in `items`, and `_sorted` would
         # remove it from the record.
         items, more = await _unread(client, options)
@@ -243,9 +239,16 @@ async def _take_new(link: "Link", client: "Client", program: Program, question: 
         new, proved = _sorted(program, question, record, items, options, leave_young=False)
         await _report(client, program, proved)
         shown = _shown(client, new, options, more=more)
-        if record is not None:
-            record.show(item.message.id for item in shown.items)
-        return shown.text if shown.items else ""
+        if record is None:
+            return shown.text
+        # A message that is too long to show wakes the agent too, once.
+        is_news = bool(shown.items) or any(one not in record.named for one in _ids(shown.rest))
+        record.show(_ids(shown.items), _ids(shown.rest))
+        return shown.text if is_news else ""
+
+
+def _ids(items: "tuple[Item, ...]") -> list[str]:
+    return [item.message.id for item in items]
 
 
 async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], bool]":
@@ -286,7 +289,8 @@ def _sorted(
 ) -> "tuple[tuple[Item, ...], tuple[Item, ...]]":
     """Return two groups of `items`: messages to show now, and messages that the model has received.
 
-    The transcript proves that the model has received the second group. These messages are removed from `record`. With
+    The transcript, or the model's answer in the hook's input, proves that the model has received the second group.
+    These messages are removed from `record`. With
     `leave_young`, very new messages are in neither group, because a push may show them.
     """
     from tieline.agents.transcript import answered_ids, framed_ids
@@ -302,11 +306,14 @@ def _sorted(
     if options.pushed:
         pushed = answered_ids(tail, form.answer_mark, skip=form.tool_mark)
         transcript = {**dict.fromkeys(framed_ids(question.prompt), False), **pushed, **transcript}
+    if form.transcript_optional and not question.transcript_path and question.has_answer:
+        transcript = dict.fromkeys(shown, True)
     by_proof = sort_items(items, shown, transcript)
     # A message that is no longer unread need not be remembered. But a full page may leave out unread messages.
-    settled = shown - {item.message.id for item in items} if len(items) < _UNREAD_MAX else set()
-    settled |= {item.message.id for item in by_proof.read}
-    record.shown = [one for one in record.shown if one not in settled]
+    unread = {item.message.id for item in items} if len(items) < _UNREAD_MAX else {*shown, *record.named}
+    read = {item.message.id for item in by_proof.read}
+    record.shown = [one for one in record.shown if one in unread - read]
+    record.named = [one for one in record.named if one in unread - read]
     new = by_proof.new
     if leave_young:
         # The program may be about to show a pushed message by itself.
@@ -337,39 +344,30 @@ def _shown(client: "Client", items: "tuple[Item, ...]", options: HookOptions, *,
     )
 
 
-def _note(question: "Asked", record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
-    """Return a line that tells the user of a run (`tieline run`) by which way messages reach the agent: push or hook.
+def _note(program: Program, record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
+    """Return a line that tells the user of a run (`tieline run`) that the program shows no pushed messages.
 
-    The line is shown once. Return an empty text if the line was shown before, or if the way is not known yet.
-    `is_shown` is true if this hook shows messages.
+    The line is shown once. Return an empty text if the line was shown before, or if this is not known yet. `is_shown`
+    is true if this hook shows messages.
     """
-    if record is None or record.told or options.run_folder is None:
-        return ""
-    can_wake = record.waiter is not None
-    if options.pushed and (is_shown or record.has_shown):
-        note = f"tieline: pushes are off in this program; {_WAYS[can_wake]}"
-    elif not options.pushed and not can_wake and question.hook_event_name == SESSION_START:
-        note = f"tieline: {_WAYS[can_wake]}"
-    else:
+    if record is None or record.told or not options.pushed or not (is_shown or record.has_shown):
         return ""
     record.told = True
-    return note
+    return f"tieline: pushes are off in this program; {way(program, wake=record.waiter is not None)}"
 
 
 # The record of the program's session.
 
 
 @contextlib.contextmanager
-def _record(link: "Link", program: Program, question: "Asked") -> "Iterator[Record | None]":
+def _record(link: "Link", question: "Asked") -> "Iterator[Record | None]":
     """Lock and yield the record of the program's session, which has the messages that hooks have shown.
 
-    Yield `None` if the program has no session, or no transcript that Tieline can read.
+    Yield `None` if the program names no session.
     """
     from tieline.agents.hook_record import locked_record, sweep
 
-    form = FORMS[program]
-    unreadable = not form.answer_mark or (form.transcript_optional and not question.transcript_path)
-    if not question.session_id or unreadable:
+    if not question.session_id:
         yield None
         return
     folder = _folder(link)

@@ -62,6 +62,7 @@ def _install(
     from tieline.agents.settings import BadSettings
 
     file = SettingsFile(settings_folder(program, config_home)[0] / FORMS[program].file)
+    wake = not undo and can_wake(program)
     try:
         if is_connected(program, file.text):
             hint = f"'tieline disconnect {program}' removes the connection"
@@ -73,12 +74,13 @@ def _install(
         else:
             command = hooks.command_line(program, tieline_path(), member=_speaker(member), where=_where(home))
             text = file.text if original is None else original.decode()
-            after = hooks.with_hooks(text, program, command, wake=can_wake(program)).encode()
+            after = hooks.with_hooks(text, program, command, wake=wake).encode()
     except (BadSettings, UnicodeDecodeError) as error:
         raise Failure(Exit.FAILED, f"{file.path} is not changed, because it cannot be read: {error}") from error
     if undo:
         _undo(file, after)
     else:
+        say(f"{program}: {hooks.way(program, wake=wake)}.")
         _change(file, after, base, program, apply=apply)
 
 

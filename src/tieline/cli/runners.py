@@ -66,7 +66,7 @@ async def run_agent(  # noqa: PLR0913 - one for each option of the command
             try:
                 if name == "codex":
                     return await codex_session.run_codex(run, arguments, say=_say, approve=approve, resume=resume)
-                return await claude_code.run_claude_code(run, arguments, ask=ask)
+                return await claude_code.run_claude_code(run, arguments, tell=_warn, ask=ask)
             except NotStarted as error:
                 return not_started(error, str(error.filename))
     finally:
@@ -77,27 +77,30 @@ class _StatusLines:
     """Status lines for the user: printed at once, or stored until the agent's program has left the screen."""
 
     def __init__(self, *, held: bool) -> None:
-        self._write: Callable[[str], None] | None = None if held else warn
+        self._write: Callable[[str], None] | None = None if held else _warn
         self._held: list[str] = []
 
     def add(self, text: str) -> None:
         """Print a status line, or store it while the agent's program uses the screen."""
-        line = neutral_line(f"tieline: {text}")
         if self._write is not None:
-            self._write(line)
+            self._write(text)
         elif len(self._held) < _LINES_MAX:
-            self._held.append(line)
+            self._held.append(text)
 
     def release(self) -> None:
         """Print the stored lines."""
         for line in self._held:
-            warn(line)
+            _warn(line)
         self._held.clear()
 
 
 _LINES_MAX = 50
 """Maximum number of status lines that are stored. Later lines are dropped, because the first ones are the most
 useful."""
+
+
+def _warn(text: str) -> None:
+    warn(neutral_line(f"tieline: {text}"))
 
 
 def _say(text: str) -> None:
