@@ -62,6 +62,8 @@ def test_a_run_over_nothing_new_needs_no_spark(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     with lake.held():
         lake.commit(lake.follow(Commit(), (), position={"main": answers.main, "activity": answers.activity}))
+    code, failed, error = tieline("report", "--lake", tmp_path / "none", "--json")
+    assert (code, failed, json.loads(error)["error"]["exit"]) == (1, "", 1)
     code, told, _ = tieline("run", "--home", tmp_path, "--json")
     assert code == 0
     assert json.loads(told.splitlines()[-1]) == {"events_read": 0, "batches": 0, "tables": {}, "seconds": 0.0}

@@ -64,7 +64,10 @@ def report(
     The report is about the last 7 days of the log, compared with the 7 days before. --window and --since name others.
     With --json and without both, it is about all time.
     """
-    ended_by(lambda: _report(open_lake(home, lake), json=json, html=html, since=since, window=window, budget=budget))
+    ended_by(
+        lambda: _report(open_lake(home, lake), json=json, html=html, since=since, window=window, budget=budget),
+        json=json,
+    )
 
 
 def _report(
