@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow  # each test writes a lake
 def test_a_call_is_for_the_scope_and_thread_of_the_message_that_its_member_took_last(folder: Path) -> None:
     def call(at: int, number: int = 1, **own: str) -> dict[str, object]:
         return {"offset": at, "at_ms": START, "ts_ms": START + at, "number": number, "kind": "llm_exchange",
+                "member": "alice" if number == 1 else None,
                 "cost_nano_usd": 10**9, "failed": False, **own}  # fmt: skip
 
     def taken(offset: int, at: int, *, by: str = "acked_ms", sent: int = 0, **named: str) -> dict[str, object]:
@@ -35,4 +36,7 @@ def test_a_call_is_for_the_scope_and_thread_of_the_message_that_its_member_took_
     # Without a message: the first call, the one of the other member, and those more than a week later.
     assert spend["thread"] == {"": 4, "first": 2, "second": 1, "seen": 1, "muted": 1, "later": 3, "own": 1}
     assert spend["scope"] == {"": 3, "host/a/b": 9, "host/a/own": 1}
+    assert {row.name: row.members for row in report.spend if row.by == "scope"} == {
+        "": ["alice", "member-2"], "host/a/b": ["alice"], "host/a/own": ["alice"],
+    }  # fmt: skip
     assert sum(spend["thread"].values()) == sum(spend["scope"].values()) == len(calls)

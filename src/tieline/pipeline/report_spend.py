@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tieline.contract.scope import normalize
-from tieline.pipeline.arrow_tables import DAY_MS, ArrowTables, Window, numbers, summed
+from tieline.pipeline.arrow_tables import DAY_MS, ArrowTables, Window, numbers
 from tieline.pipeline.report_traffic import HOUR_MS
 
 HELD_MS = 7 * DAY_MS
@@ -26,9 +26,9 @@ _TIME_BITS = 42
 
 
 def spent(tables: ArrowTables, within: Window, sums: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield `scope` and `thread`, each with a table of the `sums` of the model calls, the largest first.
+    """Yield `scope` and `thread`, each with the model calls of a time span: this column, the member and the `sums`.
 
-    The calls are those of whole hours, as in the table `llm`.
+    The time span is extended to whole hours, as in the table `llm`.
     """
     within = _whole_hours(within)
     calls = _calls(tables, within, sums)
@@ -38,12 +38,12 @@ def spent(tables: ArrowTables, within: Window, sums: Sequence[str]) -> Iterator[
         where=pc.field("scope").is_valid() | pc.field("thread").is_valid(),
     )  # fmt: skip
     for name in _NAMES:
-        found = summed(_named(calls, taken, name), (name,), sums)
-        if name == "scope" and found.num_rows:
+        found = _found(calls, taken, name)
+        if name == "scope":
             # A repository has several addresses, such as those for ssh and for https.
-            same = pa.array([normalize(scope) for scope in found[name].to_pylist()])
-            found = summed(found.set_column(0, name, same), (name,), sums)
-        yield name, found
+            words = pc.dictionary_encode(found).unify_dictionaries().combine_chunks()
+            found = pa.array(map(normalize, words.dictionary.to_pylist()), pa.string()).take(words.indices)
+        yield name, calls.select(["member", *sums]).append_column(name, found)
 
 
 def _whole_hours(within: Window) -> Window:
@@ -57,17 +57,19 @@ def _calls(tables: ArrowTables, within: Window, sums: Sequence[str]) -> pa.Table
     """Return the model calls of a time span: the member, the time, the scope and thread of the event, and the sums."""
     stored = [name for name in sums if name not in ("exchanges", "unpriced")]
     calls = tables.read(
-        "activity", ("number", "ts_ms", *_NAMES, *stored), within, time="ts_ms",
+        "activity", ("number", "member", "ts_ms", *_NAMES, *stored), within, time="ts_ms",
         where=pc.field("kind") == pc.scalar("llm_exchange"),
     )  # fmt: skip
     unpriced = pc.cast(pc.is_null(calls["cost_nano_usd"]), pa.int64())
     given = {"exchanges": pa.array(np.ones(calls.num_rows, np.int64)), "unpriced": unpriced}
     given |= {name: pa.array(numbers(calls, name)) for name in stored}
+    numbered = pc.binary_join_element_wise("member", pc.cast(calls["number"], pa.string()), "-")
+    given["member"] = pc.coalesce(pc.cast(calls["member"], pa.string()), numbered)
     return pa.table({**{name: calls[name] for name in ("number", "ts_ms", *_NAMES)}, **given})
 
 
-def _named(calls: pa.Table, taken: pa.Table, name: str) -> pa.Table:
-    """Return the calls with the column `name` filled from the messages in `taken`. It is empty if there is no message.
+def _found(calls: pa.Table, taken: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return the scope or the thread (`name`) of each call. It is empty if neither the call nor a message has one.
 
     The messages of a member are searched by time. Of two that were taken at the same time, the later one counts.
     """
@@ -87,4 +89,4 @@ def _named(calls: pa.Table, taken: pa.Table, name: str) -> pa.Table:
         is_held = numbers(calls, "ts_ms") - numbers(taken, "sent_ms")[message] <= HELD_MS
         is_known = (place >= 0) & (mine[message] >> _TIME_BITS == asked >> _TIME_BITS) & is_held
         found = pc.coalesce(found, taken[name].combine_chunks().take(pa.array(message, mask=~is_known)))
-    return calls.set_column(calls.column_names.index(name), name, pc.fill_null(found, ""))
+    return pc.fill_null(found, "")

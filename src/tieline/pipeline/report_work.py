@@ -24,6 +24,7 @@ _SUMS = (
     "cost_nano_usd", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens", "cache_read_tokens",
     "cache_write_tokens",
 )  # fmt: skip
+_MEMBERS_MAX = 3
 _NAME = re.compile(r"@?[\w.-]*\w")
 """A word in the reason of a block that may be the id of an objective, or a member (`@name`)."""
 
@@ -69,14 +70,16 @@ class Work:
     def spend(self) -> list[Spend]:
         """Return the model calls by objective, member, model, scope and thread, the most expensive first."""
         titles = {row["objective"]: row["title"] for row in self._known()}
-        tables = [(by, summed(self._hours, (by,), _SUMS)) for by in ("objective", "member", "model")]
+        kinds = ((by, self._hours) for by in ("objective", "member", "model"))
         found = []
-        for by, table in (*tables, *spent(self._tables, self._within, _SUMS)):
-            for row in table.to_pylist():
+        for by, calls in (*kinds, *spent(self._tables, self._within, _SUMS)):
+            members = _members(calls, by) if by != "member" else {}
+            for row in summed(calls, (by,), _SUMS).to_pylist():
                 name = row.pop(by)
                 hit, cost = _cache_hit(row), dollars(row.pop("cost_nano_usd"))
                 title = titles.get(name) if by == "objective" else None
-                found.append(Spend(by, name, cost_usd=cost, cache_hit=hit, title=title, **row))
+                some = members.get(name, [])
+                found.append(Spend(by, name, cost_usd=cost, cache_hit=hit, title=title, members=some, **row))
         # Of a long list, each kind keeps its most expensive rows.
         return sorted(found, key=lambda row: (-row.cost_usd, -row.exchanges))
 
@@ -225,6 +228,16 @@ class Work:
                      objectives, members, chain, circle)
             )  # fmt: skip
         return sorted(found, key=lambda wait: (wait.since_ms, wait.objective))
+
+
+def _members(calls: pa.Table, by: str) -> dict[str, list[str]]:
+    """Return for each name in the column `by` the members whose calls cost most, at most `_MEMBERS_MAX`."""
+    found: dict[str, list[str]] = {}
+    for row in summed(calls, (by, "member"), ("cost_nano_usd",)).to_pylist():
+        members = found.setdefault(row[by], [])
+        if len(members) < _MEMBERS_MAX:
+            members.append(row["member"])
+    return found
 
 
 def _reason(happening: str | None) -> str:

@@ -202,6 +202,8 @@ class Spend(Struct):
     """The cost in the time span before. `None` if the report compares nothing."""
     title: str | None = None
     """Title of the objective, if `name` is one."""
+    members: list[str] = []
+    """The members whose calls cost most, at most three. Empty if `name` is a member."""
 
 
 class Change(Struct):
