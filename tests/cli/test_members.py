@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tests.cli.place import Place
 from tieline.client import connect
+from tieline.protocols.backchannel.invite import Invite, encode_invite
+from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.server.config import load_config
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +66,28 @@ async def test_several_sessions_of_one_protocol_are_counted(hub: HubProcess, ali
     assert " tieline ×2 " in line
 
 
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_removed_member_is_kept_out_with_the_room_token_that_it_may_know(tmp_path: Path, is_up: bool) -> None:
+    with HubProcess() as hub:
+        hub.add_members("bob", "carol", "dora")
+        room = load_config(hub.home).of(BackchannelSettings).room_token
+        if not is_up:
+            assert hub.stop() == 0
+        said = json.loads(hub.cli("member", "remove", "bob", "--json").stdout)
+        assert said == {"member": "bob", "removed": True, "room_token_works": True}
+        said = json.loads(hub.cli("member", "remove", "carol", "--rotate-room", "--json").stdout)
+        assert (said["removed"], said["room_token_works"]) == (True, False)
+        assert said["room_token"] != room
+        told = hub.cli("member", "remove", "dora", "--rotate-room")
+        assert "The hub has a new room token" in told.stdout
+        if not is_up:
+            hub.start()
+        newest = told.stdout.split("token: ")[1].split()[0]
+        for token, code in ((room, 3), (said["room_token"], 3), (newest, 0)):
+            invite = encode_invite(Invite(hub.running.http, token, None, ()))
+            assert Place(tmp_path / str(code)).run("join", invite, "--as", "erik").returncode == code
+
+
 def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:
     chosen = "a-token-of-my-own-choice"
     assert hub.cli("member", "add", f"{alice}-2", "--token", chosen).returncode == 0
@@ -112,7 +138,7 @@ def test_a_program_is_told_in_json_what_changed_and_what_was_refused(hub: HubPro
     assert [json.loads(one.stdout) for one in done] == [
         {"member": alice, "channel": channel, "subscribed": True},
         {"member": alice, "channel": channel, "subscribed": False},
-        {"member": alice, "removed": True},
+        {"member": alice, "removed": True, "room_token_works": True},
     ]
     refused = hub.cli("member", "remove", alice, "--json")
     assert (refused.returncode, refused.stdout) == (3, "")

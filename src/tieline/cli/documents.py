@@ -169,10 +169,15 @@ Speaker = derive(
 
 
 class RemovedMember(Struct, frozen=True):
-    """A member that was removed."""
+    """A member that was removed. `room_token_works` is true if it can still join with the room token it may know.
+
+    `room_token` is the new one, if the old one was replaced.
+    """
 
     member: str
-    removed: bool = True
+    removed: bool
+    room_token_works: bool
+    room_token: str | UnsetType = UNSET
 
 
 class Subscription(Struct, frozen=True):

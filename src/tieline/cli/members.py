@@ -81,22 +81,35 @@ async def list_members(link: Link, json: JsonOption = False) -> None:
 
 @member_app.command("remove")
 @talks
-async def remove(link: Link, name: NameArgument, json: JsonOption = False) -> None:
+async def remove(
+    link: Link,
+    name: NameArgument,
+    rotate_room: Annotated[
+        bool, typer.Option("--rotate-room", help="Also replace the room token, which the member may know.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
     """Remove a member. Its sessions end, its tokens become invalid, and its waiting messages are not delivered.
 
-    The invitations that it made, that are for its name, or with which it joined end too.
+    The invitations that it made, that are for its name, or with which it joined end too. The room token stays: whoever
+    knows it can join again, under any name, unless --rotate-room replaces it.
     """
     async with await open_member_admin(link) as hub:
         await hub.remove_member(name)
-        room = [one for one in await hub.invitations() if one.id == ROOM_INVITATION]
+        has_room = any(one.id == ROOM_INVITATION for one in await hub.invitations())
+        made = await hub.invite(room=True) if has_room and rotate_room else None
     if json:
-        from tieline.cli.documents import RemovedMember
+        from tieline.cli.documents import OPTIONAL, RemovedMember
 
-        print_json(RemovedMember(name))
-    else:
-        say(f"{neutral_line(name)} is not a member any more.")
-        if room:
-            warn("The room token still works for everybody who knows it: 'tieline invite rotate' replaces it.")
+        token = OPTIONAL if made is None else made.secret
+        print_json(RemovedMember(name, removed=True, room_token_works=has_room and made is None, room_token=token))
+        return
+    say(f"{neutral_line(name)} is not a member any more.")
+    if made is not None:
+        say("The hub has a new room token; the old one is refused.")
+        say(f"  token: {neutral_line(made.secret)}")
+    elif has_room:
+        warn("The room token still works for everybody who knows it: 'tieline invite rotate' replaces it.")
 
 
 @member_app.command("rotate")

@@ -22,7 +22,7 @@ from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
 from tieline.server.room import open_broker
 from tieline.wire.native.content import content_of
-from tieline.wire.native.derived import view_presence
+from tieline.wire.native.derived import Invited, view_presence
 from tieline.wire.native.frames import Send
 
 _A = TypeVar("_A")
@@ -45,6 +45,9 @@ class MemberAdmin(Protocol):
 
     async def invitations(self) -> tuple[InvitationView, ...]:
         """Return the invitations with which somebody can still join."""
+
+    async def invite(self, *, room: bool) -> Invited:
+        """Make an invitation, or with `room` a new room token."""
 
     async def retoken(self, name: str, token: str) -> None:
         """Let another shared token (one token that many members use) own the member `name`."""
@@ -127,6 +130,11 @@ class OfflineHub:
     async def invitations(self) -> tuple[InvitationView, ...]:
         """Return the invitations with which somebody can still join."""
         return self._ask(c.ListInvitations(self._session), r.Invitations, lambda reply: reply.invitations)
+
+    async def invite(self, *, room: bool) -> Invited:
+        """Make an invitation, or with `room` a new room token."""
+        command = c.Invite(self._session, room=room)
+        return self._ask(command, r.Invited, lambda reply: Invited(0, reply.secret, reply.view))
 
     async def retoken(self, name: str, token: str) -> None:
         """Let another shared token (one token that many members use) own the member `name`."""

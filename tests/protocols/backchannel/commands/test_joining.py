@@ -54,6 +54,31 @@ def test_an_invite_is_accepted_and_the_newcomer_speaks_through_the_hub(
     assert not (other.root / "config.json").exists()
 
 
+def test_an_invitation_ends_with_its_uses_its_time_or_a_command(hub: HubProcess, bob: str, tmp_path: Path) -> None:
+    def invite(*options: str) -> tuple[str, str]:
+        made = json.loads(hub.cli("invite", "--json", *options).stdout)
+        return made["invite"], made["invitation"]["id"]
+
+    def listed() -> dict[str, int]:
+        return {one["id"]: one["uses"] for one in json.loads(hub.cli("invite", "list", "--json").stdout)}
+
+    def join(text: str, name: str) -> int:
+        return Place(tmp_path / name).run("join", text, "--as", f"{bob}-{name}").returncode
+
+    text, number = invite("--uses", "2", "--expires", "2h")
+    assert join(text, "first") == 0
+    assert listed()[number] == 1
+    assert [join(text, name) for name in ("second", "third")] == [0, 3]
+    assert number not in listed()
+    text, number = invite("--expires", "1s")
+    wait_until(lambda: number not in listed(), "the end of the invitation")
+    assert join(text, "late") == 3
+    text, number = invite("--expires", "never")
+    assert hub.cli("invite", "revoke", number[:8]).returncode == 0
+    assert join(text, "revoked") == 3
+    assert hub.cli("invite", "revoke", number).returncode == 3
+
+
 def test_an_invitation_can_say_that_the_newcomer_is_a_person(hub: HubProcess, bob: str, tmp_path: Path) -> None:
     name = f"{bob}-invited"
     text = hub.cli("invite", "--as", name, "--kind", "human").stdout.strip()
