@@ -48,8 +48,9 @@ REPORT: dict[str, Any] = {
     "spend": [
         {"by": by, "name": name, "exchanges": 2, "failed": 1, "unpriced": 1, "input_tokens": 9, "output_tokens": 1,
          "cache_read_tokens": 3, "cache_write_tokens": 0, "cost_usd": 1.25, "cache_hit": 0.25, "before_usd": 2.5,
-         "title": "Ship it" if by == "objective" else None}
-        for by, name in (("objective", "o-1"), ("member", "bob"), ("model", "m-1"))
+         "title": "Ship it" if by == "objective" else None, "members": [] if by == "member" else ["bob", "alice"]}
+        for by, name in (("objective", "o-1"), ("member", "bob"), ("model", "m-1"), ("scope", "acme/api"),
+                         ("thread", "build"))
     ],
     "unpriced": ["m-2"],
     "before": None,
@@ -60,7 +61,9 @@ REPORT: dict[str, Any] = {
     "from_ms": 0,
     "to_ms": 600_000,
     "series_ms": 60_000,
-    "audit": {"verified_rows": 9, "intact": False, "findings": [{"kind": "break", "offset": 5, "what": "row 5"}]},
+    "audit": {"verified_rows": 9, "intact": False, "findings": [
+        {"kind": "signature", "offset": 5, "member": "alice", "what": "row 5"},
+    ]},
     "refreshed_at_ms": 0,
 }  # fmt: skip
 

@@ -88,9 +88,17 @@ async def test_rows_lead_to_the_member_the_objective_and_the_conversation(there:
         ("Loops", "@alice+@bob", "#/talk/alice%20%E2%86%94%20bob"),
         ("Longest conversations", "thread:build", "#/search/build"),
         ("Storms", "bob", "#/members/bob"),
+        ("What changed", "bob", "#/members/bob"),
+        ("Who waits for whom", "@bob", "#/members/bob"),
+        ("Who waits for whom", "o-1", "#/objectives/o-1"),
+        ("Spend by model", "bob", "#/members/bob"),
+        ("Spend by scope", "alice", "#/members/alice"),
+        ("Spend by thread", "build", "#/search/build"),
+        ("Loops", "alice", "#/members/alice"),
+        ("Audit findings", "alice", "#/members/alice"),
     ):
         section = page.locator("section", has=page.get_by_role("heading", name=heading, exact=True)).last
-        await expect(section.get_by_role("link", name=name).first).to_have_attribute("href", address)
+        await expect(section.get_by_role("link", name=name, exact=True).first).to_have_attribute("href", address)
     await page.get_by_role("link", name="@alice+@bob").click()
     await expect(page.get_by_role("heading", name="alice ↔ bob")).to_be_visible()
 

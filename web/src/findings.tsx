@@ -3,13 +3,12 @@ import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { Chart, Graph } from "./chart.tsx";
 import { ago, dayOf, timeOf } from "./clock.ts";
+import { type Link, type Report, links } from "./links.tsx";
 import { plain } from "./plain.ts";
 import type { components } from "./shapes.d.ts";
 
-export type Report = components["schemas"]["Report"];
+export type { Report } from "./links.tsx";
 type Totals = components["schemas"]["Totals"];
-/** The address of a page about something; nothing, where no console is. */
-export type Link = (page: string, of: string) => string | null;
 
 /** So many rows are shown until one asks for all of them; most people look for the first ones. */
 const ROWS = 12;
@@ -48,12 +47,8 @@ export function Ranges({ report, range, choose }: { report: Report; range: strin
 
 export function Findings({ report, link }: { report: Report; link: Link }) {
   const { audit } = report;
-  const to = (page: string, of: string, text = of): ComponentChild => {
-    const href = of ? link(page, of) : null;
-    return href ? <a href={href}>{plain(text)}</a> : plain(text);
-  };
-  const member = (name: string) => to("members", name);
-  const conversation = (name: string) => to("talk", name);
+  const cells = links(report, link);
+  const { to, member, members, conversation, chain, change } = cells;
   const models = [...new Set(report.llm_by_hour.map((row) => row.model))].slice(0, 4);
   const hours = [...new Set(report.llm_by_hour.map((row) => row.hour_ms))].toSorted((one, other) => one - other);
   const colours = ["--accent", "--good", "--warn", "--bad"];
@@ -117,7 +112,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         right={2}
         rows={report.changes.map((one) => [
           words(one.what),
-          plain(one.name),
+          change(one),
           figure(one.what, one.before),
           figure(one.what, one.now),
         ])}
@@ -129,7 +124,10 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
           to("objectives", one.objective, one.title ?? one.objective),
           member(one.assignee ?? ""),
           `${dayOf(one.since_ms)} ${timeOf(one.since_ms)}`,
-          `${one.chain.slice(1).map(plain).join(" → ")}${one.circle ? " (a circle)" : ""}`,
+          <>
+            {chain(one.chain.slice(1))}
+            {one.circle && " (a circle)"}
+          </>,
           plain(one.reason),
         ])}
       />
@@ -213,40 +211,8 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
           dollars(one.cost_usd),
         ])}
       />
-      {(["objective", "member", "model"] as const).map((by) => (
-        <Rows
-          key={by}
-          title={`Spend by ${by}`}
-          heads={[
-            by === "model" ? "Model" : by === "member" ? "Member" : "Objective",
-            "Calls",
-            "Failed",
-            "In",
-            "Out",
-            "From cache",
-            "Cost",
-            "Before",
-          ]}
-          right={1}
-          rows={report.spend
-            .filter((one) => one.by === by)
-            .map((one) => [
-              by === "model"
-                ? plain(one.name)
-                : by === "member"
-                  ? member(one.name)
-                  : to("objectives", one.name, one.title ?? (one.name || "(none)")),
-              count(one.exchanges),
-              count(one.failed),
-              count(one.input_tokens + one.cache_read_tokens + one.cache_write_tokens),
-              count(one.output_tokens),
-              share(one.cache_hit),
-              one.unpriced
-                ? `${dollars(one.cost_usd)} and ${count(one.unpriced)} without a price`
-                : dollars(one.cost_usd),
-              one.before_usd === null ? "" : dollars(one.before_usd),
-            ])}
-        />
+      {(["objective", "member", "model", "scope", "thread"] as const).map((by) => (
+        <Spending key={by} report={report} by={by} cells={cells} />
       ))}
       <Rows
         title="Loops"
@@ -254,7 +220,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         right={2}
         rows={report.loops.map((one) => [
           conversation(one.conversation),
-          one.members.map(plain).join(", "),
+          members(one.members),
           count(one.messages),
           count(one.hops),
           dollars(one.cost_usd),
@@ -266,7 +232,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         rows={report.threads.longest.map((one) => [
           conversation(String(one["conversation"])),
           count(Number(one["messages"])),
-          plain(String(one["participants"]).split(",").join(", ")),
+          members((one["participants"] as string[] | null) ?? []),
           `${dayOf(Number(one["last_ms"]))} ${timeOf(Number(one["last_ms"]))}`,
         ])}
       />
@@ -283,8 +249,8 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
       />
       <Rows
         title="Audit findings"
-        heads={["Kind", "Row", "What"]}
-        rows={audit.findings.map((one) => [one.kind, count(one.offset), plain(one.what)])}
+        heads={["Kind", "Row", "Member", "What"]}
+        rows={audit.findings.map((one) => [one.kind, count(one.offset), member(one.member), plain(one.what)])}
       />
     </div>
   );
@@ -309,6 +275,39 @@ const figure = (what: string, value: number): string =>
       : what === "cache_hit"
         ? share(value)
         : count(value);
+
+interface SpendingProps {
+  report: Report;
+  by: string;
+  cells: ReturnType<typeof links>;
+}
+
+function Spending({ report, by, cells }: SpendingProps) {
+  const isShown = (_: unknown, column: number) => by !== "member" || column !== 1;
+  const subject = by === "scope" ? "Repository or other scope" : `${by.charAt(0).toUpperCase()}${by.slice(1)}`;
+  const heads = [subject, "Members who spent most", "Calls", "Failed", "In", "Out", "From cache", "Cost", "Before"];
+  const rows = report.spend
+    .filter((one) => one.by === by)
+    .map((one) => [
+      cells.spent(one),
+      cells.members(one.members),
+      count(one.exchanges),
+      count(one.failed),
+      count(one.input_tokens + one.cache_read_tokens + one.cache_write_tokens),
+      count(one.output_tokens),
+      share(one.cache_hit),
+      one.unpriced ? `${dollars(one.cost_usd)} and ${count(one.unpriced)} without a price` : dollars(one.cost_usd),
+      one.before_usd === null ? "" : dollars(one.before_usd),
+    ]);
+  return (
+    <Rows
+      title={`Spend by ${by}`}
+      heads={heads.filter(isShown)}
+      right={by === "member" ? 1 : 2}
+      rows={rows.map((row) => row.filter(isShown))}
+    />
+  );
+}
 
 function Sums({ report }: { report: Report }) {
   const { totals, before, audit } = report;
