@@ -178,7 +178,9 @@ def fail_at_second(name: str, seen: list[str]) -> None:
         raise InterruptedError
 
 
-def test_a_log_of_another_epoch_is_an_error_until_the_lake_is_rewound(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_of_another_epoch_is_an_error_until_the_lake_is_rewound(
+    spark: SparkSession, ask: Ask, tmp_path: Path
+) -> None:
     home, lake = tmp_path / "home", Lake(tmp_path / "lake")
     Generator(home, 300, seed=6).run()
     where = {"home": str(home)}
@@ -187,12 +189,18 @@ def test_a_log_of_another_epoch_is_an_error_until_the_lake_is_rewound(spark: Spa
     change(home / "activity.db", "UPDATE log_state SET epoch = 'another'")
     with pytest.raises(LogChanged, match="activity has the epoch another"):
         run(spark, lake, where)
+    said = ask("status", "--home", home, "--lake", lake)
+    assert said.exit_code == 1
+    assert "activity has the epoch another" in said.stderr
+    assert "bronze" in said.stdout, "the tables are shown all the same"
+    told = ask("status", "--home", home, "--lake", lake, "--json")
+    assert (told.exit_code, "pipeline rewind" in json.loads(told.stdout)["changed"]) == (1, True)
     rewind(spark, lake, where)
     assert lake.head().epochs["activity"] == "another"
     assert run(spark, lake, where).batches == 1
 
 
-async def test_the_hub_knows_the_position_of_the_lake_after_a_run(spark: SparkSession, folder: Path) -> None:
+async def test_the_hub_knows_the_position_of_the_lake_after_a_run(spark: SparkSession, ask: Ask, folder: Path) -> None:
     home, lake = folder / "h", Lake(folder / "h" / "lake")
     where = {"home": str(home)}
     async with running_hub(home) as hub:
@@ -209,6 +217,12 @@ async def test_the_hub_knows_the_position_of_the_lake_after_a_run(spark: SparkSe
     assert {log: one.position for log, one in found.items()} == head.position
     assert {one.name for one in found.values()} == {"pipeline"}
     assert head.epochs == epochs
+    state = json.loads(ask("status", "--home", home, "--json").stdout)
+    assert state["reader"] == {"name": "pipeline", "wait_ms": 30 * DAY_MS, "wait_bytes": 16 << 30, "share": 0.0}
+    assert state["changed"] is None
+    kept = "The hub keeps rows that pipeline has not read for at most 30 days or 16 GiB more; 0% of that"
+    assert f"{kept} is used up." in ask("status", "--home", home).stdout
+    assert f"{kept} was used up before this run." in (await asyncio.to_thread(ask, "run", "--home", home)).stdout
     # No hub runs now: nobody deletes, and nobody need be told.
     await asyncio.to_thread(AfterBatch(lake, AlertOptions(), where).finish)
 

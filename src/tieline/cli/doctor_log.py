@@ -62,6 +62,22 @@ def logs(home: Path) -> Iterator[DoctorFinding]:
             yield wrong("log", f"{path} cannot be read: {error}", "its readers are not known", do)
 
 
+def reader_share(home: Path, name: str) -> tuple[float | None, Limits]:
+    """Return the used share of the limits for which a hub keeps rows for the reader `name`, and the limits.
+
+    The share is the larger one of both logs, and `None` if the hub has no such reader.
+    """
+    limits, found = _limits(home), list[float]()
+    for log, file in _FILES.items():
+        with (
+            contextlib.suppress(StoreError, apsw.Error),
+            contextlib.closing(open_for_reading(home / file)) as connection,
+        ):
+            known = _readers(connection, log, limits)
+            found += [known.waiting(row, _now_ms()).share for row in known.rows if row.name == name]
+    return max(found, default=None), limits
+
+
 def _limits(home: Path) -> Limits:
     from tieline.server.config import ConfigError, load_config
 
@@ -72,13 +88,7 @@ def _limits(home: Path) -> Limits:
 
 
 def _log(connection: apsw.Connection, log: str, path: Path, limits: Limits) -> Iterator[DoctorFinding]:
-    def select(statement: str, values: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-        return iter(connection.execute(QUERIES[statement], values))
-
-    def write(_statement: str, _values: tuple[object, ...]) -> None:
-        raise AssertionError("the doctor only reads")
-
-    readers = SqliteReaders(log, connection, write, select)
+    readers = _stored_readers(connection, log)
     end = int(connection.execute(QUERIES[_ENDS[log]]).get)
     what = f"the log {log} has {end} rows, its epoch is {readers.epoch}"
     if readers.kept_from:
@@ -86,11 +96,25 @@ def _log(connection: apsw.Connection, log: str, path: Path, limits: Limits) -> I
     yield well("log", what)
     if log == MAIN:
         yield from _growth(connection, end)
-    retention_ms = limits.retention_ms if log == MAIN else limits.activity_retention_ms
-    known = Readers(log, readers, limits, retention_ms)
+    known = _readers(connection, log, limits)
     for row in known.rows:
         yield _reader(row, end, known.waiting(row, _now_ms()), limits)
     yield from _space(connection, path)
+
+
+def _stored_readers(connection: apsw.Connection, log: str) -> SqliteReaders:
+    def select(statement: str, values: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+        return iter(connection.execute(QUERIES[statement], values))
+
+    def write(_statement: str, _values: tuple[object, ...]) -> None:
+        raise AssertionError("the doctor only reads")
+
+    return SqliteReaders(log, connection, write, select)
+
+
+def _readers(connection: apsw.Connection, log: str, limits: Limits) -> Readers:
+    retention_ms = limits.retention_ms if log == MAIN else limits.activity_retention_ms
+    return Readers(log, _stored_readers(connection, log), limits, retention_ms)
 
 
 def _now_ms() -> int:

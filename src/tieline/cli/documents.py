@@ -285,8 +285,20 @@ class LakeTable(Struct, frozen=True):
     version: int
 
 
+class LakeReader(Struct, frozen=True):
+    """A lake as a reader of the logs: the limits for which the hub keeps unread rows, and the share that is used up."""
+
+    name: str
+    wait_ms: int
+    wait_bytes: int
+    share: float
+
+
 class LakeState(Struct, frozen=True):
-    """The newest commit of a lake: its tables, and the rows that wait (`null` without a hub)."""
+    """The newest commit of a lake: its tables, and the rows that wait (`null` without a hub).
+
+    `reader` is `null` if the hub does not know the lake yet. `changed` is the reason if the lake is of another log.
+    """
 
     lake: str
     commit: int
@@ -297,6 +309,8 @@ class LakeState(Struct, frozen=True):
     missed: dict[str, int]
     counts: dict[str, int]
     tables: dict[str, LakeTable]
+    reader: LakeReader | None
+    changed: str | None
 
 
 class RebuiltTables(Struct, frozen=True):

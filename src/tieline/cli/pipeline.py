@@ -341,10 +341,12 @@ def _run(
     """Read the new rows. With `quiet`, a run without new rows prints nothing, because it is one of very many."""
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
+    from tieline.cli.pipeline_status import kept_for, kept_sentence
     from tieline.pipeline.run import Summary, is_brief, new_rows
 
     with told_failures():
         waiting, before = new_rows(lake, where), lake.head()
+    kept = kept_for(lake, where)
     after_batch = AfterBatch(lake, alert_options, where)
     summary, ended = Summary(), False
     # Without new rows Spark is not started: its start takes longer than most runs.
@@ -370,6 +372,8 @@ def _run(
         say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake}")
     elif not ended and not quiet:
         say(f"Nothing new: {lake} is up to date.")
+    if kept is not None and not json and (summary.batches or not quiet):
+        say(kept_sentence(kept, "was used up before this run"))
     if erased and not json:
         what = "a redacted message" if erased == 1 else f"{erased} redacted messages"
         say(f"The tables have nothing any more that quotes {what}.")
@@ -394,36 +398,12 @@ def missing(missed: dict[str, int]) -> str:
 
 
 def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
-    from tieline.cli.documents import LakeState, LakeTable
-    from tieline.cli.output import print_table
-    from tieline.pipeline.run import new_rows
+    from tieline.cli.pipeline_status import show_status
 
-    with told_failures():
-        head = lake.head()
-        tables = {
-            name: LakeTable(head.rows(name), len(lake.data_files(name, head)), version)
-            for name, version in sorted(head.versions.items())
-        }
-    waiting: int | None = None
-    with contextlib.suppress(Failure), told_failures():
-        waiting = new_rows(lake, log_options(home, None, None))
-    if json:
-        newest = (head.number, head.at_ms, head.position, head.engine)
-        print_json(LakeState(str(lake), *newest, waiting, head.missed(), head.counts, tables))
-        return
-    if head.number == 0:
-        say(f"{lake} is empty: 'tieline pipeline run' fills it.")
-        return
-    print_table(
-        ("TABLE", "ROWS", "FILES"),
-        [(name, f"{one.rows:,}", str(one.files)) for name, one in tables.items()],
-        empty="no tables",
-    )
-    read = ", ".join(f"{log} up to {end:,}" for log, end in head.position.items())
-    made = f" by {head.engine}" if head.engine else ""
-    say(f"Commit {head.number}{made}; read: {read}" + ("." if waiting is None else f"; {waiting:,} rows wait."))
-    if head.missed():
-        warn(f"Of all rows, {missing(head.missed())}.")
+    where: dict[str, str] = {}
+    with contextlib.suppress(Failure):
+        where = log_options(home, None, None)
+    show_status(lake, where, json=json)
 
 
 def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
