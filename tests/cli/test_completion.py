@@ -1,5 +1,6 @@
 """Tests of completion, in the shells themselves: a person types the beginning of a name, and the key Tab."""
 
+import asyncio
 import os
 import shlex
 import shutil
@@ -106,6 +107,38 @@ def test_a_shell_keeps_the_sign_before_a_name(name: str, tmp_path: Path) -> None
         )
         for number, (typed, word) in enumerate(cases):
             ask(person, f"tieline {number} {typed}", f"<{number}><{word}>")
+
+
+@pytest.mark.slow
+def test_every_id_and_name_of_a_command_is_completed(hub: HubProcess, alice: str, bob: str) -> None:
+    thread = f"{os.urandom(4).hex()}-0000-4000-8000-00000000000a"
+    sent, other = (
+        hub.cli("send", f"@{to}", "x", "--thread", thread, "--as", by).stdout.split()[0]
+        for by, to in ((alice, bob), (bob, alice))
+    )
+    asyncio.run(_set_reader(hub, f"reader-of-{alice}"))
+
+    def words(*line: str) -> list[str]:
+        return [one.split("\t")[0] for one in hub.cli("complete-words", "--", *line).stdout.splitlines()]
+
+    assert words("receipts", "--as", alice, "") == words("reply", "--as", alice, "") == [other, sent]
+    assert words("take", "--as", alice, "") == [other]
+    assert words("send", "--as", alice, "--supersedes", "") == [sent]
+    assert words("send", "--as", alice, "--reply-to", other) == [other]
+    assert words("send", "--as", alice, "--thread", "") == [thread[:8]]
+    assert words("pause", f"thread:{thread[:6]}") == [f"thread:{thread[:8]}"]
+    assert words("resume", f"@{alice}+@{bob}") == [f"@{alice}+@{bob}"]
+    assert f"@{alice}+@{bob}" in words("allow", f"@{alice}+")
+    assert sent in words("redact", sent)
+    assert words("log", "forget", f"reader-of-{alice}") == [f"reader-of-{alice}"]
+    for line in (("connect", "codex", "--as"), ("hooks", "install", "--as"), ("member", "reach", bob, "--notify")):
+        assert words(*line, alice) == [alice], line
+
+
+async def _set_reader(hub: HubProcess, name: str) -> None:
+    """Make a reader of the log."""
+    async with await hub.connect() as client:
+        await client.advance_reader(name, 0)
 
 
 @pytest.mark.slow

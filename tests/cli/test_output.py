@@ -3,6 +3,8 @@
 import json
 import re
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tieline.cli.output import (
+    local_time,
     neutral_line,
     own_name,
     print_items,
@@ -97,3 +100,22 @@ def test_a_printed_command_works_from_any_folder_of_another_terminal(
     assert own_name() == f"'{program}'"
     monkeypatch.setenv("PATH", str(program.parent))
     assert own_name() == "tieline"
+
+
+def test_a_time_has_its_day_if_it_is_another_day_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 11, 18, 23, 30, tzinfo=UTC)
+    at_ms = int(now.timestamp() * 1000) + 7
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    try:
+        assert local_time(at_ms, now=now) == "23:30:00"
+        assert local_time(at_ms, exact=True, now=now) == "23:30:00.007"
+        assert local_time(at_ms - 86_400_000, now=now) == "2026-11-17 23:30:00"
+        assert local_time(at_ms + 3_600_000, now=now) == "2026-11-19 00:30:00"
+        monkeypatch.setenv("TZ", "Etc/GMT-2")  # two hours east of Greenwich, where both are on the nineteenth
+        time.tzset()
+        assert local_time(at_ms + 3_600_000, now=now) == "02:30:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert local_time(0)[:5] in ("1969-", "1970-"), "without `now`, today is today"

@@ -18,6 +18,7 @@ import typer
 from msgspec import Struct
 
 from tieline.agents.hooks import FORMS, Program
+from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.hooks import print_diff
 from tieline.cli.output import neutral_line, print_json, say, warn
@@ -92,7 +93,11 @@ async def connect(
     member: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NAME", help="Member of the program. Default: claude, codex or gemini.", show_default=False
+            "--as",
+            metavar="NAME",
+            help="Member of the program. Default: claude, codex or gemini.",
+            autocompletion=complete_member,
+            show_default=False,
         ),
     ] = None,
     config_home: ConfigHomeOption = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tieline.cli.completion import complete_reader
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say
 from tieline.cli.session import JsonOption, Link, talks
 
@@ -54,7 +55,8 @@ async def readers(link: Link, json: JsonOption = False) -> None:
 @log_app.command("forget")
 @talks
 async def forget(
-    link: Link, name: Annotated[str, typer.Argument(metavar="READER", help="Name of the reader.")]
+    link: Link,
+    name: Annotated[str, typer.Argument(metavar="READER", help="Name of the reader.", autocompletion=complete_reader)],
 ) -> None:
     """Forget a reader, so that the hub keeps nothing for it. Needs log.read."""
     async with await link.open_operator() as client:

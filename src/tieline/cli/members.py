@@ -217,7 +217,8 @@ async def reach(
         float | None, typer.Option(metavar="SECONDS", min=0, help="Longest timeout of each way for an urgent message.")
     ] = None,
     notify: Annotated[
-        str | None, typer.Option(metavar="MEMBER", help="Member that the way 'notify' writes to.")
+        str | None,
+        typer.Option(metavar="MEMBER", help="Member that the way 'notify' writes to.", autocompletion=complete_member),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove all ways: messages are no longer escalated.")] = False,
     json: JsonOption = False,

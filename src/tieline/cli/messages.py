@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tieline.cli.completion import complete_message, complete_target
+from tieline.cli.completion import complete_message, complete_own_message, complete_target, complete_thread
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.names import check_names
 from tieline.cli.output import (
@@ -89,8 +89,13 @@ async def send(  # noqa: PLR0913 - one parameter an option
     scope: Annotated[
         str | None, typer.Option(metavar="S", help="Only for sessions in this context, e.g. a git remote.")
     ] = None,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="Thread that the message belongs to.")] = None,
-    reply_to: Annotated[str | None, typer.Option(metavar="ID", help="Message that this one answers.")] = None,
+    thread: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Thread that the message belongs to.", autocompletion=complete_thread),
+    ] = None,
+    reply_to: Annotated[
+        str | None, typer.Option(metavar="ID", help="Message that this one answers.", autocompletion=complete_message)
+    ] = None,
     ref: Annotated[
         list[str] | None, typer.Option(metavar="R", help="Reference: a link, a path…; may be given several times.")
     ] = None,
@@ -103,7 +108,11 @@ async def send(  # noqa: PLR0913 - one parameter an option
     ] = None,
     supersedes: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Replace your earlier message for recipients that have not handled it."),
+        typer.Option(
+            metavar="ID",
+            help="Replace your earlier message for recipients that have not handled it.",
+            autocompletion=complete_own_message,
+        ),
     ] = None,
     wait_for: WaitForOption = None,
     timeout: TimeoutOption = None,

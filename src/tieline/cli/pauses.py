@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tieline.cli.completion import complete_target
+from tieline.cli.completion import complete_conversation
 from tieline.cli.duration import duration_option
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.names import warn_of_unknown
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tieline.wire.native.derived import PauseView
 
 _HELP = "Name of the conversation: thread:ID, #channel, obj:ID, @a+@b, or * for messages to everybody."
-_Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP, autocompletion=complete_target)]
+_Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP, autocompletion=complete_conversation)]
 
 
 @talks
@@ -32,7 +32,7 @@ async def pause(
         typer.Argument(
             metavar="CONVERSATION",
             help=f"{_HELP} Without it, the command lists pauses.",
-            autocompletion=complete_target,
+            autocompletion=complete_conversation,
         ),
     ] = None,
     json: JsonOption = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tieline.cli.completion import complete_message
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_json, say, warn
 from tieline.cli.session import JsonOption, Link, talks
@@ -16,7 +17,9 @@ from tieline.cli.session import JsonOption, Link, talks
 @talks
 async def redact(
     link: Link,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="Number of the message, or its id.")],
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Number of the message, or its id.", autocompletion=complete_message)
+    ],
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; everybody who saw the message sees it.")
     ],
