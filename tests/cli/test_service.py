@@ -1,8 +1,11 @@
 """Tests of `tieline service`: the text of its units, as systemd itself reads it, and the commands for systemd."""
 
+import contextlib
+import http.client
 import json
 import os
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -19,6 +22,7 @@ from tieline.cli.systemd_unit import Unit
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
+DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = "systemd/user/tieline.service"
 
 
@@ -178,6 +182,23 @@ def test_the_hub_tells_systemd_its_state(folder: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("NOTIFY_SOCKET", path)
         tell_service_manager("READY=1")
         assert manager.recv(100) == b"READY=1"
+
+
+@pytest.mark.slow
+def test_the_container_of_compose_names_an_address_that_works_and_refuses_other_hosts() -> None:
+    compose = (DEPLOY / "compose.yaml").read_text()
+    (command,) = re.findall(r"^ +command: (\[.*\])$", compose, re.MULTILINE)
+    (health,) = re.findall(r'^ +test: \["CMD", (.*)\]$', compose, re.MULTILINE)
+    assert f"CMD [{health}]" in (DEPLOY / "Containerfile").read_text()
+    _, *options = json.loads(command)
+    with HubProcess("--http", "0.0.0.0:0", *options) as hub:
+        assert "http://127.0.0.1:7117/#/enter/" in hub.stdout
+        assert hub.cli(*json.loads(f"[{health}]")[1:]).returncode == 0
+        port = hub.running.http.rpartition(":")[2]
+        for host, status in (("127.0.0.1", 200), ("evil.example", 421)):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)) as connection:
+                connection.request("GET", "/", headers={"Host": host})
+                assert connection.getresponse().status == status
 
 
 @pytest.mark.slow
