@@ -186,6 +186,26 @@ def test_every_path_of_this_repository_that_a_guide_names_exists(page: Path) -> 
     assert [path for path in named if not any(ROOT.glob(path.rstrip("/.")))] == []
 
 
+def test_a_page_that_starts_a_hub_says_what_to_do_if_one_runs() -> None:
+    """A reader comes from the quick start, whose hub runs on, and a second hub in its home is refused."""
+    starts = {}
+    for page in (*(ROOT / "docs" / "howto").glob("*.md"), ROOT / "docs" / "start" / "others.md"):
+        before, block, _ = page.read_text(encoding="utf-8").partition("```sh\ntieline serve")
+        if block:
+            starts[page.name] = " ".join(before.split())
+    assert {"team.md", "tls.md", "backup.md", "others.md"} <= set(starts)
+    told = ("`tieline stop`", "if it does not run yet:")
+    assert [name for name, before in starts.items() if not any(words in before for words in told)] == []
+
+
+def test_the_quick_start_names_each_program_that_it_needs() -> None:
+    text = (ROOT / "docs" / "start" / "index.md").read_text(encoding="utf-8")
+    needs = text.partition("## ")[0]
+    used = {name for name in ("git", "make", "pipx") if re.search(rf"^{name} ", text, re.MULTILINE)}
+    assert used == {"git", "make", "pipx"}
+    assert [name for name in used if name not in re.findall(r"\w+", needs)] == []
+
+
 def test_the_first_tests_that_a_newcomer_runs_are_there() -> None:
     chosen = re.findall(r"pytest (tests/\S+\.py) -k (\w+)", code_of(ROOT / "CONTRIBUTING.md"))
     assert chosen
