@@ -39,6 +39,9 @@ WHOLE_BROKER = re.compile(r"\btieline\.core\.(?:broker|memory)\b|\b(?:Broker|Mem
 POSSESSIVE = re.compile(r"[*+?}]\+")
 PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[*+?]|\{[0-9]*,?[0-9]*\})\+)", re.DOTALL)
 
+# A comment before a declaration of TypeScript, and a comment that is a whole line.
+TYPESCRIPT_COMMENT = re.compile(r"/\*\*?\s+(.*)|^\s*//\s+(.*)|^\s+\*\s+(.*)")
+
 # The first word of an indirect question, which hides the subject of a sentence.
 QUESTION = re.compile(r"\s*(?:What|Who|Whose|Whom|Whether|Where|How|Which|Why)\b")
 QUOTED_QUESTION = re.compile(rf'"""{QUESTION.pattern}')
@@ -89,20 +92,48 @@ def missing_docstring(text: str) -> Offences:
         yield 1, "open the module with a docstring: what it is, what is above and below it, what it refuses to know"
 
 
-def unused_words() -> re.Pattern[str]:
-    """Return a pattern of the words that the glossary of the architecture page forbids, in any form."""
+@functools.cache
+def unused_words(beginning: str) -> str:
+    """Return a pattern of the words that the glossary of the architecture page lists after `beginning`."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    listed = re.search(r"explain nothing: ([a-z,\s]+)\.", page)
+    listed = re.search(rf"{beginning}: ([a-z,\s]+)\.", page)
     assert listed, "the glossary ends with the words that are not used"
-    words = "|".join(re.split(r",\s+", listed[1]))
-    return re.compile(rf"(?<![a-z])(?:{words})(?:s|ed|n|ing)?(?![a-z])", re.IGNORECASE)
+    return "|".join(re.split(r",\s+", listed[1]))
 
 
 def private_words(text: str) -> Offences:
-    pattern = unused_words()
+    """Yield the words that are not used at all, in any form."""
+    words = unused_words("used here before and explain nothing")
+    pattern = re.compile(rf"(?<![a-z])(?:{words})(?:s|ed|n|ing)?(?![a-z])", re.IGNORECASE)
+    if pattern.search(text):
+        for number, line in enumerate(text.splitlines(), 1):
+            if found := pattern.search(line):
+                yield number, f"{found[0]}: use the word of the glossary in docs/ARCHITECTURE.md"
+
+
+def private_names(text: str) -> Offences:
+    """Yield classes, functions, parameters and variables whose whole name is a word that explains nothing as a name."""
+    pattern = re.compile(rf"_*(?:{unused_words('As names, these explain nothing either')})s?", re.IGNORECASE)
+    for node in parts(text, pattern):
+        match node:
+            case ast.ClassDef(name=str(name)) | ast.FunctionDef(name=str(name)) | ast.AsyncFunctionDef(name=str(name)):
+                pass
+            case ast.arg(arg=str(name)) | ast.Name(id=str(name), ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        if pattern.fullmatch(name):
+            yield node.lineno, f"{name}: name it for the concept, with a word of the glossary in docs/ARCHITECTURE.md"
+
+
+def typescript_questions(text: str) -> Offences:
+    """Yield comments of TypeScript that begin with a question word."""
     for number, line in enumerate(text.splitlines(), 1):
-        if found := pattern.search(line):
-            yield number, f"{found[0]}: use the word of the glossary in docs/ARCHITECTURE.md"
+        found = TYPESCRIPT_COMMENT.search(line)
+        said = "".join(part or "" for part in found.groups()) if found else ""
+        # A line that continues a sentence begins with a small letter.
+        if question := QUESTION.match(said):
+            yield number, f"begins with {question[0].strip()}: begin with the subject, such as 'Status of a member.'"
 
 
 def indirect_questions(text: str) -> Offences:
@@ -295,6 +326,10 @@ def python_files() -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
+def console_files() -> list[Path]:
+    return [path for path in tracked_files() if path.suffix in (".ts", ".tsx") and path.is_relative_to(ROOT / "web")]
+
+
 def tracked_files() -> list[Path]:
     """Return all files that git tracks or would track. Skip the test without git."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -365,12 +400,18 @@ def test_tests_wait_for_conditions() -> None:
     )
 
 
-def test_the_code_uses_the_words_of_the_glossary() -> None:
-    assert_clean(private_words, modules())
+def test_code_and_tests_use_the_words_of_the_glossary() -> None:
+    tracked = [path for path in tracked_files() if path.suffix == ".py"]
+    assert_clean(private_words, [*tracked, *console_files()])
+    assert_clean(private_names, tracked)
 
 
 def test_docstrings_begin_with_their_subject() -> None:
     assert_clean(indirect_questions, python_files())
+
+
+def test_comments_of_the_console_begin_with_their_subject() -> None:
+    assert_clean(typescript_questions, console_files())
 
 
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
@@ -391,8 +432,13 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (long_functions, "def f():\n" + "    pass\n" * FUNCTION_LINES_MAX),
         (long_modules, "\n" * (MODULE_LINES_MAX + 1)),
         (missing_docstring, ""),
-        (private_words, "class Shelf: ..."),
-        (private_words, "# The clerks' work."),
+        (private_words, "class She" + "lf: ..."),
+        (private_words, "# The cle" + "rks' work."),
+        (private_names, "class _Voice: ..."),
+        (private_names, "def f(cards): ..."),
+        (private_names, "roll = 1"),
+        (typescript_questions, "/** Whether it is so. */"),
+        (typescript_questions, "export const a = 1;\n  // What is there."),
         (missing_docstring, "x = 1\n"),
         (indirect_questions, '"""What a member did."""'),
         (indirect_questions, 'class Member:\n    """Who is there."""'),
@@ -443,6 +489,8 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (unexplained_limits, "DAY_MS = 86_400_000\n"),
         (long_modules, f'"""Frames."""\n{GENERATED} (scripts/derive.py). Do not edit.\n' + "\n" * MODULE_LINES_MAX),
         (private_words, "signature = discard(desktop)"),
+        (private_names, "def roll_back(): pass\n\nx = row.voice  # a filter passes it"),
+        (typescript_questions, "// Words\nconst asked = 'What'; /* Whatever it is. */"),
         (indirect_questions, '"""Whatever a member sends, in order. Who may read it is decided elsewhere."""'),
         (indirect_questions, 'x = "What a member did."  # a text of the program'),
         (sql_statements, '"""Names a SELECT in prose."""'),

@@ -1,13 +1,13 @@
-// Something to do that needs an answer first: a button, and a dialog that asks. The keyboard works as in any dialog:
-// Escape closes it, and one is back where one was.
+// An action that asks first: a button and a dialog. The keyboard works as in any dialog: Escape closes it, and the
+// focus returns.
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { tell } from "./state.ts";
 
 interface Props {
-  /** What the button says. */
+  /** Text of the button. */
   name: string;
-  /** What the button in the dialog says, which does it; the same unless told. */
+  /** Text of the button in the dialog, which does the action. By default it is the same text. */
   submit?: string;
   title: string;
   danger?: boolean;
@@ -40,7 +40,7 @@ function Question(props: Props & { closed(): void }) {
   const [busy, setBusy] = useState(false);
   useLayoutEffect(() => {
     box.current?.showModal();
-    // What was done may have taken the button away that one came from.
+    // The action may have removed the button that opened the dialog.
     return () =>
       void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
   }, []);
@@ -84,5 +84,5 @@ function Question(props: Props & { closed(): void }) {
   );
 }
 
-/** What a field of a form says. */
+/** Return the value of a form's field. */
 export const text = (form: FormData, name: string): string => String(form.get(name) ?? "").trim();

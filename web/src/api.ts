@@ -1,4 +1,4 @@
-// What the console asks of the hub beside its own protocol: files, what is sent with files, and devices that wait for a token.
+// Requests of the console beside the hub's own protocol: files, messages with files, and devices that wait for a token.
 import type { components, paths } from "./routes.d.ts";
 import type { Attachment } from "./hub.ts";
 
@@ -12,7 +12,7 @@ type Reply<Route> = Route extends { responses: { 200: infer Found } } ? Json<Fou
 interface Given<Route> {
   body?: Body<Route> | Blob;
   query?: Query<Route>;
-  /** What stands in braces in the path. */
+  /** Values of the parameters of the path, which are in braces. */
   params?: Params<Route>;
 }
 
@@ -69,7 +69,7 @@ export async function giveWork(work: Form<"WorkForm">, files: readonly Attachmen
 
 const READ = "/api/files/{path}" satisfies keyof paths;
 
-// A path is what a sender says it is: dots would lead out of the files, to any other address of the hub.
+// The sender chooses the path. Dots in it would lead to another address of the hub.
 const steps = (path: string): string[] => path.split("/").filter((step) => step && step !== "." && step !== "..");
 
 export const fileAddress = (path: string): string =>
@@ -80,7 +80,7 @@ export type Request = components["schemas"]["DeviceStarted"];
 
 export const askForToken = (label: string): Promise<Request> => call("post", "/api/devices", { body: { label } });
 
-/** What became of such a request: a token, or whether there is something to wait for. */
+/** Outcome of such a request: a token, or the answer if waiting makes sense. */
 type Outcome = { token: string; tokenId: string } | { wait: "yes" | "slower" } | { wait: "no"; why: string };
 
 export const EXPIRED = "Nobody let you in before the code expired.";
@@ -103,7 +103,7 @@ export async function fetchToken(deviceCode: string): Promise<Outcome> {
         return { wait: "no", why: reason ? `You were refused: ${reason}` : "You were refused." };
       }
       default:
-        // The hub is gone for a while, or has too much to do.
+        // The hub is not reachable for a while, or is overloaded.
         return { wait: "slower" };
     }
   }

@@ -54,12 +54,12 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
       {
         width: element.clientWidth,
         height: HEIGHT,
-        // A single point would be drawn in the middle of years.
+        // Without this, a single point is drawn in the middle of a range of years.
         scales: {
           x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) },
           ...(say && { y: { distr: 3 as const } }),
         },
-        // Until one points at another, the last values are those that are told.
+        // Show the last values until the person points at others.
         hooks: { ready: [(drawn) => drawn.setLegend({ idx: (drawn.data[0]?.length ?? 1) - 1 })] },
         axes: [axis, { ...axis, size: 76, ...(say ? durations(say) : { label: unit, labelSize: 18 }) }],
         series: [
@@ -74,7 +74,7 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
           })),
         ],
       },
-      // Nothing has no place on a logarithmic scale.
+      // Zero has no place on a logarithmic scale.
       gapped(
         at,
         lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value))),
@@ -106,7 +106,7 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
   );
 }
 
-/** What the lines show, newest first; drawn only for who opens it. */
+/** Table of the lines' values, newest first. It is drawn only when a person opens it. */
 function Figures({ unit, at, lines }: Pick<Props, "unit" | "at" | "lines">) {
   const [open, setOpen] = useState(false);
   return (
@@ -157,7 +157,7 @@ const SIDE = 560;
 const TALL = 330;
 const SHOWN = 24;
 
-/** Who writes to whom, as a circle of members; the table under it has all of them. */
+/** Graph of the members who write to each other, as a circle. The table under it has all of them. */
 export function Graph({ edges }: { edges: readonly Edge[] }) {
   const weight = new Map<string, number>();
   for (const { from, to, messages } of edges) {

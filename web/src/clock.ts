@@ -12,7 +12,7 @@ const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" 
 export const timeOf = (ms: number): string => clock.format(ms);
 export const dayOf = (ms: number): string => day.format(ms);
 
-/** How long ago, in one word. */
+/** Return the time since a moment, in one word. */
 export function ago(ms: number, now: number): string {
   const passed = Math.max(0, now - ms);
   if (passed < PLAIN_MS) return `${Math.floor(passed / 1000)} s`;

@@ -1,4 +1,4 @@
-// Conversations: places of talk on one side, what was said at one of them on the other, and a box to say something.
+// Conversations: a list of places, the messages at one of them, and a box to write.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { sendFiles, upload } from "./api.ts";
@@ -34,13 +34,13 @@ const PAGE = 100;
 
 type Marks = Readonly<Record<Place, number>>;
 
-/** What was read up to which offset, kept in the browser for each member who uses it. */
+/** Offset up to which each place was read. The browser keeps it for each member who uses it. */
 const read = signal<Marks>({});
-const shelf = computed(() => (visitor.value ? `read ${visitor.value.member}` : ""));
+const storageKey = computed(() => (visitor.value ? `read ${visitor.value.member}` : ""));
 
 function kept(): Marks {
   try {
-    return JSON.parse(localStorage.getItem(shelf.value) ?? "{}") as Marks;
+    return JSON.parse(localStorage.getItem(storageKey.value) ?? "{}") as Marks;
   } catch {
     return {};
   }
@@ -49,15 +49,15 @@ function kept(): Marks {
 effect(() => {
   read.value = kept();
 });
-// Another tab read something.
+// The person read something in another tab.
 addEventListener("storage", (event) => {
-  if (event.key === shelf.value) read.value = kept();
+  if (event.key === storageKey.value) read.value = kept();
 });
 
 function mark(place: Place, offset: number): void {
   if (offset <= (read.value[place] ?? -1)) return;
   read.value = { ...kept(), [place]: offset };
-  localStorage.setItem(shelf.value, JSON.stringify(read.value));
+  localStorage.setItem(storageKey.value, JSON.stringify(read.value));
 }
 
 /** The last message at each place. */
@@ -165,16 +165,16 @@ function Choice({ here }: { here: Place }) {
   );
 }
 
-/** What was said at a place. Beside something else it needs no name of its own. */
+/** The messages at a place. Beside something else it needs no title of its own. */
 export function Conversation({ place, title = nameOf(place) }: { place: Place; title?: string }) {
   const me = visitor.value?.member ?? "";
   const [, redraw] = useState(0);
   const [reply, setReply] = useState<Message | null>(null);
   const reading = useRef(false);
   const complete = useRef(false);
-  // What was read back stays, and so does what the page no longer keeps: a conversation that is open has no gap.
+  // Messages that were scrolled back to, and those that the page dropped, stay: an open conversation has no gap.
   const held = useRef<readonly Message[]>([]);
-  // Unless so much came at once that the page keeps nothing of what it had: then what is between is read back again.
+  // Exception: so many messages came at once that the page keeps none of the old ones. Then the rest is read again.
   const end = useRef(-1);
   if (end.current >= 0 && (messages.value[0]?.offset ?? -1) > end.current) held.current = [];
   end.current = messages.value.at(-1)?.offset ?? end.current;
@@ -183,7 +183,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   let rows: readonly Message[] = held.current.length
     ? [...held.current.filter((message) => message.offset < start), ...live]
     : live;
-  // An open conversation has as much room as the page, and what was scrolled back to; then the newest stay.
+  // An open conversation holds as many messages as the page, and those scrolled back to. Then the newest stay.
   const stays = firstOf(rows, rows.length > ROWS_MAX ? KEPT_MAX : ROWS_MAX);
   if (stays > 0) {
     rows = rows.slice(stays);
@@ -197,7 +197,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
     if (reading.current || complete.current || hub.link.value !== "live" || isFull(held.current)) return;
     reading.current = true;
     if (target === null) {
-      // What two others say to each other has no history of its own: it is found in that of everything.
+      // The conversation of two others has no history of its own. Its messages are in the history of everything.
       await attempt(readOlder);
       reading.current = false;
       return;
@@ -225,11 +225,11 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   const oldest = rows[0]?.offset ?? -1;
   const { at } = where.value;
   useEffect(() => {
-    // Back to the message that the address names, within reason.
+    // Read back to the message that the address names, up to a limit.
     if (at !== null && at < oldest && rows.length < KEPT_MAX) void readBack();
   }, [at, oldest, hub.link.value]);
   const last = rows.at(-1)?.offset ?? -1;
-  // The list tells it while it draws, before what follows from it is done.
+  // The list reports this while it draws, before the effects run.
   const ended = useRef(true);
   const [atEnd, setAtEnd] = useState(true);
   useEffect(() => {
@@ -359,7 +359,7 @@ function Compose({ target, reply, done }: { target: string; reply: Message | nul
     const sent = await attempt(() => say(target, { body, urgent, files, reply }));
     sending.current = false;
     if (!sent) return;
-    // What was written or attached meanwhile is for the next one.
+    // Text and files that were added in between belong to the next message.
     setText((now) => (now.trim() === body ? "" : now));
     setUrgent(false);
     setFiles((now) => now.filter((file) => !files.includes(file)));

@@ -1,4 +1,4 @@
-// Devices that ask for a token: their person shows a code, and somebody who manages members says whose they are.
+// Devices that ask for a token: a person reads a code on the device, and a manager of members assigns it to a member.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { type Device, approve, pending, reject } from "./api.ts";
 import { plain } from "./plain.ts";
@@ -82,7 +82,7 @@ export function Devices() {
 export function OneDevice() {
   const [code, setCode] = useState(where.value.of);
   const [waiting] = useWaiting();
-  // At once, not after the next painting: it must not replace what is typed meanwhile.
+  // Before the next painting, so that it does not replace text that is typed in between.
   useLayoutEffect(() => setCode(where.value.of), [where.value.of]);
   const device = waiting.find((one) => one.user_code === code.trim().toUpperCase());
   const decide = async (work: () => Promise<unknown>, done: string) => {

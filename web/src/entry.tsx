@@ -1,4 +1,4 @@
-// The way in: by a token, by a login link, by a code of an authenticator app, or because somebody who is in says so.
+// Login: by a token, by a link, by a code of an authenticator app, or by the approval of somebody who is logged in.
 import { useEffect, useState } from "preact/hooks";
 import { EXPIRED, type Request, askForToken, dropToken, fetchToken } from "./api.ts";
 import { where } from "./route.ts";
@@ -36,7 +36,7 @@ export function Entry() {
   const link = where.value.page === "enter" ? where.value.of : "";
   useEffect(() => {
     if (!link) return;
-    // A login link brings its token after the `#`, which no server and no log sees; it leaves the address at once.
+    // A login link has its token after the `#`, which no server and no log sees. Remove it from the address at once.
     location.replace("#/live");
     void come(link);
   }, [link]);

@@ -1,4 +1,4 @@
-// What a report says: totals, charts with tables, and lists whose rows lead to what they are about.
+// Contents of a report: totals, charts with tables, and lists whose rows are links to their subjects.
 import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { Chart, Graph } from "./chart.tsx";
@@ -263,7 +263,7 @@ const FAILURES: Record<string, string> = {
   call: "model call failed",
 };
 
-/** What a change is about, in words. */
+/** Return the measure of a change, in words. */
 const words = (what: string): string =>
   plain(what.replace("cost_usd", "cost").replace("p50_ms", "half within").replaceAll("_", " ").replace(" ms", ""));
 

@@ -1,4 +1,4 @@
-// Where a chart knows nothing: a line must not claim to.
+// Gaps of a chart: a line must not cross a time without data.
 
 /** Times in seconds and values, with a point without a value, or with the last one, where time without data begins. */
 export function gapped(

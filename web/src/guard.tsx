@@ -1,12 +1,12 @@
-// What cannot be drawn says so in its place, and takes nothing else with it.
+// A part that cannot be drawn shows a sentence in its place. All other parts stay.
 import type { ComponentChildren } from "preact";
 import { useErrorBoundary } from "preact/hooks";
 
 interface Props {
   children: ComponentChildren;
-  /** What is said in its place. */
+  /** The sentence in its place. */
   instead: string;
-  /** Whether it is no fault of the console: what it was to draw came from elsewhere. */
+  /** True if the console is not at fault, because the data came from elsewhere. */
   expected?: boolean;
 }
 

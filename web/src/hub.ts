@@ -1,4 +1,4 @@
-// The hub's own protocol in a browser: one WebSocket, requests that are answered in order, and what the hub tells by itself.
+// The hub's own protocol in a browser: one WebSocket, requests that are answered in order, and the hub's own notices.
 import { signal } from "@preact/signals";
 import type { components } from "./frames.d.ts";
 
@@ -19,7 +19,7 @@ export type Attachment = Schemas["Attachment"];
 export type Reach = Schemas["Reach"];
 export type Leg = Schemas["Leg"];
 
-/** Which answer each request gets, besides `refused`. */
+/** The answer that each request gets, besides `refused`. */
 interface Answers {
   send: "accepted";
   fetch: "inbox";
@@ -76,7 +76,7 @@ const LONGEST_PAUSE_MS = 8000;
 
 /** One connection that is made again whenever it is lost. */
 export class Hub {
-  /** How the connection stands. */
+  /** State of the connection. */
   readonly link = signal<Link>("opening");
   /** Called whenever the connection is there, also again. */
   opened: () => void = () => undefined;
@@ -108,7 +108,7 @@ export class Hub {
     const socket = this.socket;
     if (!socket) return;
     this.pause = LONGEST_PAUSE_MS;
-    // Where nobody answers, a browser waits long until it calls a connection closed.
+    // If the hub does not answer, a browser reports the end of a connection only after a long time.
     socket.onmessage = socket.onclose = null;
     socket.close();
     this.lost();

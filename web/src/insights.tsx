@@ -9,7 +9,7 @@ import { placeNamed } from "./talk.ts";
 
 const REFRESH = "tieline pipeline run";
 
-/** Where a row leads: a member, an objective, or the place of a conversation. */
+/** Return the address to which a row leads: a member, an objective, or the place of a conversation. */
 function link(page: string, of: string): string | null {
   if (page !== "talk") return address(page, of);
   const place = placeNamed(of, visitor.value?.member ?? "");
@@ -35,7 +35,7 @@ export function Insights() {
         setWhy(answer.status === 404 ? "" : ((said as { error?: string } | null)?.error ?? "The report is empty."));
       }
     };
-    // When the connection is back, it is read again.
+    // Read the report again when the connection is back.
     if (live)
       void read().catch(() => {
         setReport(null);

@@ -1,4 +1,4 @@
-// A long list of which only what can be seen is drawn. Rows may have any height; each is measured when it is drawn.
+// A long list that draws only the visible rows. Rows may have any height; each is measured when it is drawn.
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
@@ -6,7 +6,7 @@ interface Props<Row> {
   rows: readonly Row[];
   keyOf(row: Row): string;
   draw(row: Row, index: number): ComponentChildren;
-  /** How high a row is until it was measured. */
+  /** Height of a row until it was measured. */
   guess: number;
   label: string;
   /** Called when the first row comes into sight. */
@@ -26,13 +26,13 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
   const heights = useRef(new Map<string, number>());
   const atEnd = useRef(true);
   const anchor = useRef<{ key: string; top: number } | null>(null);
-  // How often a row turned out to have another height than was thought.
+  // Number of rows that had another height than expected.
   const measured = useRef(0);
   const [, redraw] = useState(0);
   const again = () => redraw((count) => count + 1);
 
   const tops = useMemo(() => {
-    // Rows that are gone are not measured again.
+    // Forget the heights of rows that are gone.
     if (heights.current.size > rows.length + FORGOTTEN) {
       const here = new Set(rows.map(keyOf));
       for (const key of heights.current.keys()) if (!here.has(key)) heights.current.delete(key);
@@ -63,7 +63,7 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
     }
     if (atEnd.current) element.scrollTop = element.scrollHeight;
     else if (anchor.current) {
-      // What came before the row that one looks at must not push it away.
+      // New rows before the visible row must not move it.
       const index = rows.findIndex((row) => keyOf(row) === anchor.current?.key);
       const top = (tops[index] ?? 0) + anchor.current.top;
       if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
@@ -112,7 +112,7 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
   );
 }
 
-/** Whether the end of a box can be seen. */
+/** True if the end of a box can be seen. */
 const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean =>
   scrollHeight - scrollTop - clientHeight < NEAR;
 

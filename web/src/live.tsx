@@ -10,12 +10,12 @@ import { attempt, isFull, messages, permissions, readBefore, readOlder, seesAll,
 const words = signal("");
 const protocol = signal("");
 const level = signal("");
-/** What is shown while the tail stands still. */
+/** The messages that are shown while the tail is paused. */
 const held = signal<readonly Message[] | null>(null);
-/** Whether there is nothing before it. */
+/** True if the log has nothing before them. */
 const heldWhole = signal(false);
 permissions.subscribe(() => {
-  // Nor does what stands still show what one may see no more.
+  // A paused tail must not show messages that the viewer may not see any more.
   held.value = null;
 });
 
@@ -46,7 +46,7 @@ async function readBack(): Promise<void> {
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical"];
 const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
 
-/** Whether a message has the words that are asked for; each is looked through once. */
+/** A function that is true for a message with the searched words. It looks through each message once. */
 const wanted = computed(() => {
   const asked = words.value.toLowerCase().split(/\s+/).filter(Boolean);
   if (!asked.length) return null;

@@ -35,7 +35,7 @@ function Console() {
   const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
   return (
     <div class={`console${where.value.message ? " beside" : ""}`}>
-      {/* No link: what stands after the `#` is where one is. */}
+      {/* No link: the text after the `#` is the address of the page. */}
       <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
         Skip to the page
       </button>
@@ -100,7 +100,7 @@ const Link = () => (
   </p>
 );
 
-/** Why it is not known yet who looks. */
+/** The reason why the viewer is not known yet. */
 const trouble = signal("");
 const RETRY_MS = 3000;
 

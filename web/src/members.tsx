@@ -1,4 +1,4 @@
-// Members: who is there and waits for whom, by what they are reached, and what waits for them; their tokens, for who may.
+// Members: who is connected, who waits for whom, the ways to reach them, their waiting messages, and their tokens.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { Action } from "./action.tsx";
@@ -36,7 +36,7 @@ function Sessions({ of }: { of: readonly string[] }) {
   );
 }
 
-/** What a member waits for from the viewer. */
+/** Things for which a member waits from the viewer. */
 function Waits({ name }: { name: string }) {
   const found = waits.value.get(name);
   if (!found) return null;

@@ -1,4 +1,4 @@
-// One message: as a row of the live tail, as a turn of a conversation, and with all that is known of it.
+// One message: as a row of the live tail, as a turn of a conversation, and with all its details.
 import { useEffect, useRef } from "preact/hooks";
 import { batch, signal } from "@preact/signals";
 import { fileAddress } from "./api.ts";
@@ -117,11 +117,11 @@ function Quoted({ id }: { id: string }) {
   );
 }
 
-// All that is known of one message.
+// The details of one message.
 
 const receipts = signal<{ id: string; list: readonly Receipt[]; why?: string } | null>(null);
 const SEEN = new Set(["seen", "acked"]);
-/** How often receipts are read, at most: a message to many takes many steps at once. */
+/** Shortest time between two reads of receipts, because a message to many members takes many steps at once. */
 const STEPS_MS = 250;
 let stepping: ReturnType<typeof setTimeout> | undefined;
 
@@ -137,7 +137,7 @@ async function readReceipts(id: string): Promise<void> {
   try {
     receipts.value = { id, list: (await hub.ask("follow", { id, until: "offered" })).receipts };
   } catch (error) {
-    // What was known of it stays; it is asked again when the connection is there.
+    // The old receipts stay. They are read again when the connection is back.
     if (receipts.value?.id !== id)
       receipts.value = { id, list: [], why: error instanceof Error ? error.message : String(error) };
   }
@@ -171,7 +171,7 @@ export function Aside() {
   }, [id, at, live, !loaded, permissions.value]);
   const box = useRef<HTMLElement>(null);
   useEffect(() => {
-    // On a narrow screen it covers the page, and the keyboard must not stay behind it.
+    // On a narrow screen the details cover the page, so they get the keyboard.
     if (box.current && getComputedStyle(box.current).position === "fixed") box.current.querySelector("h2")?.focus();
     return () =>
       void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());

@@ -1,4 +1,4 @@
-// Objectives: a board by status; one of them with what happened to it, what was said about it, and what it takes next.
+// Objectives: a board by status; one of them with its history, its messages, and the next actions.
 import { useEffect, useState } from "preact/hooks";
 import { giveWork, upload } from "./api.ts";
 import { Action, text } from "./action.tsx";
@@ -36,7 +36,7 @@ export function Objectives() {
   const listed = objectives.value.find((one) => one.id === id);
   const live = hub.link.value === "live";
   useEffect(() => {
-    // It may be over for so long that the board does not have it.
+    // The objective may have ended so long ago that the board does not have it.
     if (id && live && !listed)
       void hub.ask("view_objective", { id }).then(
         (story) => setFormer(story.objective),
@@ -319,7 +319,7 @@ function OneObjective({ objective }: { objective: Objective }) {
   );
 }
 
-/** What happened, in words. */
+/** Return a change of an objective as a sentence. */
 function told(what: Happening["what"]): string {
   const because = (words: string | null | undefined) => (words ? `: ${plain(words)}` : "");
   switch (what.kind) {

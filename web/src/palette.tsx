@@ -20,7 +20,7 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// Who goes somewhere by another way does not ask for one here any more.
+// Close the dialog if the person goes to another page in another way.
 addEventListener("hashchange", () => {
   open.value = false;
 });
@@ -53,7 +53,7 @@ export function Palette() {
   const [asked, setAsked] = useState("");
   const [pick, setPick] = useState(0);
   const dialog = useRef<HTMLDialogElement>(null);
-  // At once, not after the next painting: what is typed right after Ctrl+K belongs in here.
+  // Before the next painting, so that the dialog gets the keys that are typed right after Ctrl+K.
   useLayoutEffect(() => {
     if (open.value) {
       setAsked("");

@@ -1,18 +1,18 @@
-// Conversations that are held: agents answered each other too often, or somebody said so. For people and those who manage
-// members.
+// Conversations that are held: agents answered each other too often, or somebody paused them. People see them, and
+// members who may manage members.
 import { Action } from "./action.tsx";
 import { plain } from "./plain.ts";
 import { shortPlace } from "./short.ts";
 import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
 import { computed } from "@preact/signals";
 
-/** Those whose limits are lifted wait for nobody. */
+/** Conversations that are held. One whose limits are lifted is not held. */
 const held = computed(() => pauses.value.filter((pause) => !pause.allowed));
 const minutes = (until: number) => Math.max(1, Math.ceil((until - now.value) / 60_000));
 
 const waiting = (count: number) => (count === 1 ? "1 message waits." : `${count || "No"} messages wait.`);
 
-/** What a person is asked for first: conversations that are held until somebody lets them go on. */
+/** The first thing that the page asks a person: to let held conversations go on. */
 export const Pauses = () => (
   <>
     {held.value.map((pause) => (

@@ -1,4 +1,4 @@
-// Text of others, with what one cannot see made visible.
+// Text of others, with its invisible characters made visible.
 
 // Controls, what reorders text, what has no width, and tags, which people do not see and models read. Joiners stay:
 // scripts and emoji are written with them.
@@ -6,7 +6,7 @@ const HIDDEN =
   // oxlint-disable-next-line no-control-regex -- controls are what it looks for
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e01ef}\p{Cs}]/gu;
 
-/** Text with what one cannot see made visible, so that it cannot pose as something else. */
+/** Return a text with its invisible characters made visible, so that it cannot look like something else. */
 export const plain = (text: string): string =>
   text.replace(HIDDEN, (sign) => {
     const code = (sign.codePointAt(0) ?? 0).toString(16);

@@ -1,10 +1,10 @@
-// Message bodies are what models wrote: markdown becomes a few harmless elements, and everything else stays text.
+// Bodies of messages, which models wrote: Markdown becomes a few harmless elements, and everything else stays text.
 import DOMPurify from "dompurify";
 import MarkdownIt from "markdown-it";
 import { useMemo, useState } from "preact/hooks";
 import { beginning, plain } from "./plain.ts";
 
-// No HTML, no pictures (a picture from elsewhere tells that it was looked at), no guessing of links.
+// No HTML, no pictures (a picture from elsewhere reports that somebody looked), no guessed links.
 const markdown = new MarkdownIt("default", { html: false, linkify: false, breaks: true }).disable(["image"]);
 
 const ALLOWED = {
@@ -30,7 +30,7 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 
 export function Prose({ text }: { text: string }) {
   const [all, setAll] = useState(false);
-  // Rows are drawn again whenever something is said; a body stays what it was.
+  // Rows are drawn again for each new message, but a body does not change.
   const html = useMemo(
     () => (text.length > LONG ? "" : DOMPurify.sanitize(markdown.render(plain(text)), ALLOWED)),
     [text],

@@ -1,4 +1,4 @@
-// The report as one file: what Insights shows, with the report inside the page and nobody to ask.
+// The report as one file: the page Insights with the report inside it, and without a hub.
 import { render } from "preact";
 import { useState } from "preact/hooks";
 import { dayOf, timeOf } from "./clock.ts";

@@ -1,14 +1,14 @@
-// Where one is: everything that can be looked at has an address after the `#`, so that it can be kept and passed on.
+// Addresses: everything that a person can look at has an address after the `#`, so that a person can keep and share it.
 import { signal } from "@preact/signals";
 import type { Message } from "./hub.ts";
 
 export interface Where {
   page: string;
-  /** What is looked at on that page. */
+  /** Id or name of the thing on that page. */
   of: string;
   /** A message that is shown beside it. */
   message: string;
-  /** Where that message stands in the log, if the address says so. */
+  /** Offset of that message in the log, if the address has it. */
   at: number | null;
 }
 
@@ -34,7 +34,7 @@ addEventListener("hashchange", () => {
   where.value = read();
 });
 
-/** What an address says of a message: its offset finds it in the log, its id says that it is the one. */
+/** A message as an address names it: its offset finds it in the log, and its id proves that it is the right one. */
 type Named = Pick<Message, "id" | "offset">;
 
 export function address(page: string, of = "", message: Named | null = null): string {

@@ -20,12 +20,12 @@ export function Search() {
     attempt(async () => {
       const fields = { query, limit: PAGE, ...(before === undefined ? {} : { before }) };
       const { messages: page } = await hub.ask("search", fields);
-      // The answer may come when another query is already asked.
+      // The answer may come after the next query was sent.
       if (where.value.of !== query) return;
       setMore(page.length === PAGE);
       setFound((known) => (before === undefined ? page : [...(known ?? []), ...page]));
     });
-  // At once, not after the next painting, and only for another query: it must not replace what is typed meanwhile.
+  // Before the next painting, and only for another query, so that it does not replace text that is typed in between.
   useLayoutEffect(() => setText(query), [query]);
   useEffect(() => {
     setFound(null);

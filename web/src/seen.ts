@@ -1,4 +1,4 @@
-// What a person reads here was delivered to them: its sender's receipt shall say so.
+// Acknowledges the messages that a person reads here, so that the sender's receipt shows it.
 import { placeOf, type Place } from "./talk.ts";
 import { hub, visible, visitor } from "./state.ts";
 
@@ -7,11 +7,11 @@ const PAGES_MAX = 10;
 const REST_MS = 2000;
 const EVIDENCE = "its conversation was read to the end in the console";
 
-/** Places whose end was in sight, and up to which offset. */
+/** Places whose end was visible, with the offset of the last visible message. */
 const looked = new Map<Place, number>();
 let working = false;
 
-/** Up to which delivery everything at a place is acknowledged. What a lost connection took along is looked at again. */
+/** Key up to which everything at a place is acknowledged. After a lost connection, it is read again. */
 const done = new Map<string, number>();
 hub.link.subscribe((link) => {
   if (link === "live") begin();
@@ -21,7 +21,7 @@ visible.subscribe(() => begin());
 
 /** Acknowledge what was delivered to the viewer at a place, up to an offset. */
 export function lookedAt(place: Place, through: number): void {
-  // Who looks over an agent's shoulder takes nothing out of its inbox.
+  // A person who uses the login of an agent takes nothing out of the agent's inbox.
   if (visitor.value?.kind !== "human") return;
   note(place, through);
   begin();
@@ -43,7 +43,7 @@ async function work(): Promise<void> {
     if (!next) break;
     const [place, through] = next;
     looked.delete(place);
-    // What the hub refuses is not asked again; what the connection lost is.
+    // A request that the hub refused is not repeated. A request that the connection lost is.
     const over = await pass(place, through).catch(() => hub.link.value === "live");
     if (!over) note(place, through);
     await new Promise((rested) => setTimeout(rested, REST_MS));
@@ -51,7 +51,7 @@ async function work(): Promise<void> {
   working = false;
 }
 
-/** Says whether it came to the end; a long inbox takes several passes. */
+/** Acknowledge one part of the inbox. Return true at its end; a long inbox takes several calls. */
 async function pass(place: Place, through: number): Promise<boolean> {
   const me = visitor.value?.member ?? "";
   const mine = `${me} ${place}`;
@@ -61,7 +61,7 @@ async function pass(place: Place, through: number): Promise<boolean> {
     const shown = here.filter(({ message }) => message.offset <= through);
     if (shown.length)
       hub.tell("ack", { keys: shown.map(({ key }): [number, number] => [key, key]), evidence: EVIDENCE });
-    // Those that were not looked at yet are the newest ones.
+    // Only the newest messages were not visible yet.
     if (shown.length < here.length) return true;
     done.set(mine, inbox.through);
     if (inbox.complete) return true;

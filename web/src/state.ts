@@ -1,4 +1,5 @@
-// What the console knows: who looks, who and what there is, and what was said. Pages read these signals; only this module sets them.
+// State of the console: the viewer, the members, the objectives and the messages. Pages read these signals; only this
+// module sets them.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { type AnswerOf, type Channel, Hub, type Member, type Message, type Objective, type Pause } from "./hub.ts";
 import type { components } from "./shapes.d.ts";
@@ -8,17 +9,17 @@ export type Visitor = components["schemas"]["Visitor"];
 /** Messages that are kept in the page, and their characters; older ones are read again when they are scrolled to. */
 export const KEPT_MAX = 20_000;
 const KEPT_CHARACTERS_MAX = 50_000_000;
-/** And at most, with what one scrolled back to. */
+/** Most messages, with those that were scrolled back to. */
 export const ROWS_MAX = 3 * KEPT_MAX;
-/** How often what was said is drawn, at most: the hub tells of it twenty times a second. */
+/** Shortest time between two drawings of new messages, because the hub sends some twenty times a second. */
 const SHOW_MS = 150;
 const OBJECTIVES_MS = 1000;
 const FIRST_PAGE = 200;
 const MINE_MAX = 1000;
 const ROSTER_MS = 5000;
-/** How long a hub may leave a question unanswered until its connection is taken for dead. */
+/** Time without an answer after which the connection to the hub counts as dead. */
 const PATIENCE_MS = 20_000;
-/** Open objectives are read whole, within reason; of those that are over, the newest page. */
+/** Most pages of open objectives that are read. Of ended objectives, only the newest page is read. */
 const OBJECTIVE_PAGES_MAX = 20;
 const NOTICE_MS = 6000;
 
@@ -27,20 +28,20 @@ export const visitor = signal<Visitor | null | undefined>(undefined);
 export const members = signal<readonly Member[]>([]);
 export const channels = signal<readonly Channel[]>([]);
 export const objectives = signal<readonly Objective[]>([]);
-/** Whether there are more that are over, and older. */
+/** True if the hub has more, older objectives that ended. */
 export const curtailed = signal(false);
-/** Conversations that stand still because agents looped in them; empty for who may not know. */
+/** Conversations that are paused because agents looped in them. Empty for a viewer who may not see them. */
 export const pauses = signal<readonly Pause[]>([]);
-/** What was said and may be seen, in the order of the log, without a gap. */
+/** The messages that the viewer may see, in the order of the log, without a gap. */
 export const messages = signal<readonly Message[]>([]);
-/** What was said to or by the viewer, or where they are, before the first of those: who sees all has other things in between. */
+/** Older messages to or from the viewer, or in its channels. A viewer who sees everything has others in between. */
 export const mine = signal<readonly Message[]>([]);
-/** Whether everything that the log has before the first message is here. */
+/** True if the log has nothing before the first message. */
 export const whole = signal(false);
-/** A sentence for the person, for a while. */
+/** A sentence that the page shows for a short time. */
 export const notice = signal("");
 export const now = signal(Date.now());
-/** Whether the page can be seen: what comes to a hidden tab was looked at by nobody. */
+/** True if the page can be seen. Nobody has looked at messages that come to a hidden tab. */
 export const visible = signal(!document.hidden);
 document.addEventListener("visibilitychange", () => {
   visible.value = !document.hidden;
@@ -48,19 +49,19 @@ document.addEventListener("visibilitychange", () => {
 
 export const may = (permission: string): boolean => visitor.value?.permissions.includes(permission) ?? false;
 export const seesAll = computed(() => may("log.read"));
-/** What the viewer may do, in one word: what was read under other permissions is not shown under these. */
+/** The viewer's permissions as one word. Data that was read with other permissions is not shown with these. */
 export const permissions = computed(() => String(visitor.value?.permissions));
 export const byName = computed(() => new Map(members.value.map((member) => [member.name, member])));
 
 /** After the connection was lost: up to which offset there is something to catch up with, and how much came of it. */
 let missing: { until: number; came: number } | null = null;
-/** What was said and is not shown yet. */
+/** New messages that are not shown yet. */
 let arrived: Message[] = [];
-/** Whether what was said is followed, so that a lost connection leaves something to catch up with. */
+/** True if messages are followed, so that a lost connection leaves a gap. */
 let begun = false;
-/** Whether there was a connection before. */
+/** True if there was a connection before. */
 let connected = false;
-/** How many messages there is room for. */
+/** Number of messages for which there is room. */
 let room = KEPT_MAX;
 let older: Promise<void> | null = null;
 let showing: ReturnType<typeof setTimeout> | undefined;
@@ -88,14 +89,14 @@ export async function attempt(work: () => Promise<unknown>, done = ""): Promise<
   }
 }
 
-// Getting in and out.
+// Login and logout.
 
 async function session(method: string, body?: unknown, path = "/api/session", token = ""): Promise<Visitor | null> {
   const init: RequestInit = { method, credentials: "same-origin" };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { "content-type": "application/json" };
-    // A token may be of another room than the cookie, and leads to that room only from this header.
+    // A token may belong to another room than the cookie. Only this header leads to that room.
     if (/^[\x21-\x7e]+$/.test(token)) init.headers = { ...init.headers, authorization: `Bearer ${token}` };
   }
   const answer = await fetch(path, init);
@@ -127,7 +128,7 @@ export async function leave(): Promise<void> {
   location.reload();
 }
 
-// What the hub tells.
+// Notices of the hub.
 
 hub.opened = () => void arrive().catch(() => hub.again());
 hub.said = (said) => {
@@ -170,7 +171,7 @@ function show(): void {
 
 const weights = new WeakMap<Message, number>();
 
-/** How many characters a message has, roughly. */
+/** Return the size of a message in characters, roughly. */
 function weigh(message: Message): number {
   let weight = weights.get(message);
   if (weight === undefined) {
@@ -180,7 +181,7 @@ function weigh(message: Message): number {
   return weight;
 }
 
-/** Where the newest of these begin for which there is room. */
+/** Return the index of the first of the newest messages for which there is room. */
 export function firstOf(all: readonly Message[], max: number): number {
   let first = all.length;
   let weight = 0;
@@ -208,7 +209,7 @@ function keep(all: readonly Message[]): void {
   });
 }
 
-/** What was scrolled back to is needed no more. */
+/** Release the room of the messages that were scrolled back to. */
 export function settle(): void {
   room = KEPT_MAX;
 }
@@ -288,7 +289,7 @@ async function lengthen(): Promise<void> {
   const page = await readBefore(first);
   if (messages.value[0] !== first) return;
   const longer = [...page, ...messages.value];
-  // Room for these and for what is said while one reads them.
+  // Room for these, and for messages that come while the person reads them.
   room = Math.min(ROWS_MAX, longer.length + KEPT_MAX);
   batch(() => {
     whole.value = page.length === 0;
@@ -296,13 +297,13 @@ async function lengthen(): Promise<void> {
   });
 }
 
-/** What was said before a message, the oldest first. */
+/** Return the messages before a message, the oldest first. */
 export async function readBefore({ offset }: Message): Promise<readonly Message[]> {
   const page = await hub.ask("read_history", { before: offset, limit: FIRST_PAGE, everything: seesAll.value });
   return page.messages.toReversed();
 }
 
-/** Whether there is no room before these, which is then told. */
+/** True if there is no room for more messages before these. Then show a sentence about it. */
 export function isFull(rows: readonly Message[]): boolean {
   const full = rows.length >= ROWS_MAX || rows.reduce((sum, message) => sum + weigh(message), 0) >= KEPT_CHARACTERS_MAX;
   if (full) tell("A page holds no more than this. Search finds what is older.");
@@ -312,12 +313,12 @@ export function isFull(rows: readonly Message[]): boolean {
 export const stewards = computed(() => visitor.value?.kind === "human" || may("members.manage"));
 
 export async function readRoster(): Promise<void> {
-  // Who could know a moment ago may be told no more.
+  // The viewer may have lost the permission to list pauses.
   const paused = stewards.value ? hub.ask("pauses", {}).catch(() => null) : null;
   const [roster, list, standing] = await Promise.all([hub.ask("members", {}), hub.ask("channels", {}), paused]);
   const me = roster.members.find((member) => member.name === visitor.value?.member);
   if (me && visitor.value && String(me.permissions) !== String(visitor.value.permissions)) {
-    // What one may see has changed, so all of it is read again.
+    // The viewer's permissions have changed, so everything is read again.
     const changed = { ...visitor.value, permissions: me.permissions };
     batch(() => {
       forget();
@@ -341,7 +342,7 @@ export async function readObjectives(): Promise<void> {
     before = page.objectives.at(-1)?.id ?? null;
     if (page.complete || before === null) break;
   }
-  // Asked last, so that one which ends meanwhile is in it.
+  // Read last, so that an objective that ends in between is in it.
   const over = await hub.ask("objectives", { statuses: ["done", "cancelled"] });
   for (const one of over.objectives) found.set(one.id, one);
   batch(() => {
@@ -350,13 +351,13 @@ export async function readObjectives(): Promise<void> {
   });
 }
 
-/** When the roster was asked for that is waited for; 0 when none is. */
+/** Time at which the expected roster was requested; 0 if none is expected. */
 let rosterSince = 0;
 setInterval(() => {
   now.value = Date.now();
   if (hub.link.value !== "live" || document.hidden) return;
   if (rosterSince) {
-    // A connection can be gone without anybody having said so.
+    // A connection can be dead although the browser reports no end of it.
     if (Date.now() - rosterSince > PATIENCE_MS) hub.again();
     return;
   }
@@ -366,8 +367,8 @@ setInterval(() => {
   });
 }, ROSTER_MS);
 
-// A member who was removed, or whose session was revoked, is shown the door.
+// If a member was removed, or its session was revoked, the page starts anew at the login.
 effect(() => {
-  // Whoever comes in next finds nothing of what was shown before.
+  // The next person to log in finds nothing of the old page.
   if (hub.link.value === "out" && visitor.peek()) location.reload();
 });

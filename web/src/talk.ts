@@ -1,4 +1,4 @@
-// Which conversation a message belongs to, as its viewer sees it.
+// The conversation of a message, as the viewer sees it.
 import type { Message } from "./hub.ts";
 import { plain } from "./plain.ts";
 import { shortPlace } from "./short.ts";
@@ -10,7 +10,7 @@ export type Place = string;
 export const GENERAL: Place = "#general";
 const BETWEEN = " ↔ ";
 
-/** Places that were worked out: it is asked for every message whenever something is said. */
+/** Cache of places, because the page needs the place of every message at each new one. */
 let known = new WeakMap<Message, Place>();
 let knownFor = "";
 
@@ -36,9 +36,9 @@ function work({ target, from }: Message, viewer: string): Place {
   return [from, to].toSorted().join(BETWEEN);
 }
 
-/** What the hub calls the conversations at a place: those of two members, a channel's, an objective's. */
+/** Return the hub's names of the conversations at a place: of two members, of a channel, of an objective. */
 export function conversationsAt(place: Place, viewer: string): readonly string[] {
-  // What is for everybody is said to `*` by most, and to the channel by some.
+  // Most write to everybody with `*`, and some with the name of the channel.
   if (place === GENERAL) return ["*", GENERAL];
   if (place.startsWith("@")) return [`${place}+@${viewer}`];
   return place.includes(BETWEEN)
@@ -51,10 +51,10 @@ export function conversationsAt(place: Place, viewer: string): readonly string[]
     : [place];
 }
 
-/** How one writes there; nothing, where only two others talk. */
+/** Return the target for a message to a place; `null` if only two others talk there. */
 export const targetOf = (place: Place): string | null => (place.includes(BETWEEN) ? null : place);
 
-/** Whether the viewer is one of those who talk there, to whom the hub gives the files. */
+/** True if the viewer takes part in the conversation. Then the hub gives it the files. */
 export function hasPart(place: Place): boolean {
   const me = visitor.value?.member ?? "";
   if (may("members.manage") || place === GENERAL) return true;
@@ -72,7 +72,7 @@ export function nameOf(place: Place): string {
   return objective ? objective.title : shortPlace(place);
 }
 
-/** What happened, on one line, if a message tells that an objective changed or if its content was redacted. */
+/** Return one line about a message that reports a change of an objective, or whose content was redacted. */
 export function happening(message: Message): string | null {
   const event = message.data?.["event"];
   if (event === "redacted" && typeof message.data?.["row"] === "number") return plain(message.body);

@@ -1,4 +1,4 @@
-// What an agent asked its model while it worked on an objective: for viewers who may read activity.
+// Calls of an agent's model while it worked on an objective: for viewers who may read activity.
 import { useEffect, useState } from "preact/hooks";
 import type { Activity, Objective } from "./hub.ts";
 import { plain } from "./plain.ts";
@@ -7,7 +7,7 @@ import { timeOf } from "./clock.ts";
 
 const EXCHANGES_MAX = 200;
 
-/** What is shown of an exchange. */
+/** The parts of a model call that are shown. */
 interface Exchange {
   model: string;
   tools: readonly string[];

@@ -1,10 +1,10 @@
-// Who waits for the viewer, and for what: an objective that is blocked on them, a question that they did not answer.
+// Members who wait for the viewer, with the reason: a blocked objective, or a question without an answer.
 import { computed } from "@preact/signals";
 import { latest } from "./conversations.tsx";
 import type { Message, Objective } from "./hub.ts";
 import { members, objectives, visitor } from "./state.ts";
 
-/** Whether a blocked objective waits for this member: it gave the work, or the reason names it. */
+/** True if a blocked objective waits for this member: it gave the work, or the reason names it. */
 function waitsFor(objective: Objective, me: string): boolean {
   if (objective.status !== "blocked" || objective.assignee === me) return false;
   const named = (objective.block_reason ?? "").split(/[^\p{L}\p{N}._-]+/u).map((word) => word.replace(/\.+$/, ""));
@@ -19,11 +19,11 @@ export const blockedOnMe = computed(() => {
 
 export interface Wait {
   blocked: readonly Objective[];
-  /** What was said to the viewer last, if the viewer said nothing after it. */
+  /** The last message to the viewer, if the viewer wrote nothing after it. */
   asked: Message | null;
 }
 
-/** What each member waits for from the viewer; who waits for nothing is not in it. */
+/** Things for which each member waits from the viewer. A member that waits for nothing is not in it. */
 export const waits = computed(() => {
   const found = new Map<string, Wait>();
   for (const { name } of members.value) {
