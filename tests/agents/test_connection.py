@@ -100,7 +100,7 @@ def test_claude_code_waits_for_our_tools_until_we_are_removed(theirs: str) -> No
     made = main.add(theirs, connection(Program.CLAUDE_CODE))
     assert parse(made).value["env"] == {**parse(theirs).value.get("env", {}), WAIT_VARIABLE: WAIT_MS}
     assert parse(main.remove(made, theirs)).value == parse(theirs).value
-    # What the user has added meanwhile stays.
+    # Entries that the user has added in between stay.
     more = made.replace(f'"{WAIT_VARIABLE}"', f'"B": "2", "{WAIT_VARIABLE}"')
     assert parse(main.remove(more, theirs)).value["env"] == {**parse(theirs).value.get("env", {}), "B": "2"}
 

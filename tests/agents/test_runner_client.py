@@ -102,7 +102,7 @@ async def test_an_agent_that_asks_before_it_is_ready_is_answered_past_what_waits
         (encode(Error("you are odd")) + encode(Shutdown()), "you are odd"),
         (b"garbage\n", "not a frame"),
         (b"x" * (LINE_BYTES_MAX + 1), "longer than"),
-        (encode(McpRequest(1, "ping")), "only the bridge does"),
+        (encode(McpRequest(1, "ping")), "only the MCP server does"),
     ],
 )
 async def test_when_the_runner_ends_or_talks_nonsense_whoever_waits_is_told(wire: Wire, said: bytes, why: str) -> None:

@@ -113,7 +113,7 @@ async def _meet(hub: HubProcess, elsewhere: Elsewhere) -> None:
         await _talk(hub, elsewhere, operator)
         assert elsewhere.cli("send", "@alice", "still here?").returncode == 3
 
-        # What bob joined with had a use left, and is no way back, under no name and from no folder.
+        # Bob's invitation had a use left, and is no way back, under no name and from no folder.
         assert await _uses_left(operator) == []
         for name in ("bob", "carol"):
             assert elsewhere.again(name).cli("join", invite, "--as", name).returncode == 3

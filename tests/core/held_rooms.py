@@ -7,7 +7,7 @@ from tieline.contract.identifiers import SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.reply import Accepted
-from tieline.core.notices import SPEAKER
+from tieline.core.hub_messages import SPEAKER
 
 LIMITS = Limits(
     hops_soft=4, hops_max=8, objective_hops_soft=40, objective_hops_max=60, space_ms_min=5000, space_ms_max=20_000

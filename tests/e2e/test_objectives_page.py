@@ -147,10 +147,10 @@ async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
     await bob.change_objective(other.id, Block("no clouds"))
     assert (await root.objectives()).objectives
     page = await there.enter(path="#/objectives")
-    cards = page.get_by_label("blocked", exact=True).locator(".card")
-    await expect(cards).to_have_count(2)
-    await expect(cards.first).to_contain_text("waits for you")
-    await expect(cards.last).not_to_contain_text("waits for you")
+    blocked = page.get_by_label("blocked", exact=True).locator(".card")
+    await expect(blocked).to_have_count(2)
+    await expect(blocked.first).to_contain_text("waits for you")
+    await expect(blocked.last).not_to_contain_text("waits for you")
     await page.goto(f"{there.url}/#/members")
     first = page.locator("tbody tr").first
     await expect(first).to_contain_text("alice")

@@ -31,7 +31,7 @@ from tests.server.hubs import ALONE
 from tieline.protocols.peerbus import codec
 
 
-class Voice:
+class Client:
     """Test client: a peer whose frames are recorded in the transcript."""
 
     def __init__(self, there: Stage, name: str, peer: Peer) -> None:
@@ -107,18 +107,18 @@ class Door:
         self.stage = there
         self._bus = bus
 
-    async def dial(self, name: str) -> Voice:
+    async def dial(self, name: str) -> Client:
         """Open a connection and send nothing."""
         peer = await self._bus.dial()
         self.stage.closing.push_async_callback(peer.close)
-        return Voice(self.stage, name, peer)
+        return Client(self.stage, name, peer)
 
-    async def join(self, name: str, token: str = TOKEN) -> Voice:
+    async def join(self, name: str, token: str = TOKEN) -> Client:
         """Open a connection and register the peer."""
-        voice = await self.dial(name)
-        await voice.say(register(name, token))
-        await voice.hear()
-        return voice
+        client = await self.dial(name)
+        await client.say(register(name, token))
+        await client.hear()
+        return client
 
 
 @contextlib.asynccontextmanager
@@ -164,11 +164,11 @@ async def play(folder: Path, recorder: Recorder, carrier: str = CARRIERS[0]) -> 
         await back.peers()
         recorder.section("the end of the hub")
         await door.stage.there.hub.stop()
-        for voice in (ann, back):
-            await voice.ended()
+        for client in (ann, back):
+            await client.ended()
 
 
-async def _direct(ann: Voice, ben: Voice) -> None:
+async def _direct(ann: Client, ben: Client) -> None:
     await ann.send("ben", "hello <ben> & all", id="one")
     delivery = await ben.hear()
     await ben.ack(delivery)
@@ -185,7 +185,7 @@ async def _direct(ann: Voice, ben: Voice) -> None:
     await ben.peers()
 
 
-async def _dropped(ann: Voice, ben: Voice) -> None:
+async def _dropped(ann: Client, ben: Client) -> None:
     await ann.send("nobody", "x", id="lost-1")
     await ann.say(b'{"protocol_version":"v1","from":"ann","to":"ben","kind":"msg","body":"without an id"}')
     await ann.send("ben", "another text", id="one")
@@ -195,7 +195,7 @@ async def _dropped(ann: Voice, ben: Voice) -> None:
     await ben.peers()
 
 
-async def _elsewhere(ann: Voice, ben: Voice, ada: Native) -> None:
+async def _elsewhere(ann: Client, ben: Client, ada: Native) -> None:
     await ann.send("ada", raw='{"text":"to ada","level":"warning","thread":"t-1","refs":["r"],"k":1}', id="out-1")
     message = (await ada.hear())["message"]["id"]
     await ann.send("ada", "signed with another secret", id="out-2", secret="x" * 32)

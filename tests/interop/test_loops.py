@@ -11,7 +11,7 @@ import pytest
 from tests.interop.drivers import CONFIG, Driver, Heard, mixed_hub
 from tests.server.hubs import HubHarness, until
 from tieline.contract.member import MemberKind
-from tieline.core.notices import SPEAKER
+from tieline.core.hub_messages import SPEAKER
 
 SOFT, HARD = 3, 8
 LIMITED = f"""{CONFIG}

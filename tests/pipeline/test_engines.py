@@ -125,7 +125,7 @@ def test_tasks_read_the_log_and_write_the_files(kind: str, scratch: Path) -> Non
         job(engine, home, lake, f"witness:{notes}", "run", environment={"SPARK_CONF_DIR": str(folder / "conf")})
     ended = {task.attempt: task for task in tasks(events)}
     told = [json.loads(line) for note in notes.iterdir() for line in note.read_text().splitlines()]
-    # What the driver itself had done would have no task in Spark's log.
+    # Work of the driver itself would have no task in Spark's log.
     by_tasks = [one for one in told if one["attempt"] in ended]
     source = [one for one in by_tasks if one["table"] == BRONZE]
     rows = sum(one["rows"] for one in source)

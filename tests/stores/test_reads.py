@@ -177,12 +177,12 @@ def test_the_trail_follows_the_messages_through_a_crash_and_retention(tmp_path: 
     store = SqliteStore(tmp_path / "home", synchronous="OFF")
     store.restore()
     assert [message.offset for message in store.history(history_query(peer="peer"))] == known
-    doomed = [offset for offset in known if offset % 8]
-    keep = frozenset(offset for offset in range(FEW) if offset not in doomed)
-    assert store.prune(0, Cutoff(10**9), keep, FEW)[0] == sorted(doomed)
+    removed = [offset for offset in known if offset % 8]
+    keep = frozenset(offset for offset in range(FEW) if offset not in removed)
+    assert store.prune(0, Cutoff(10**9), keep, FEW)[0] == sorted(removed)
     left = [message.offset for message in store.history(history_query(peer="peer", before=known[0] + 1))]
-    assert set(left).isdisjoint(doomed)
-    assert left[: len(known) - len(doomed)] == [offset for offset in known if offset not in doomed]
+    assert set(left).isdisjoint(removed)
+    assert left[: len(known) - len(removed)] == [offset for offset in known if offset not in removed]
     store.close()
 
 

@@ -21,7 +21,7 @@ class Attempts:
         return "back"
 
 
-def passes(error: Exception) -> bool:
+def is_temporary(error: Exception) -> bool:
     return isinstance(error, ConnectionError)
 
 
@@ -46,18 +46,18 @@ def test_a_session_with_the_hub_is_waited_for_without_end_and_five_seconds_at_mo
 
 async def test_what_passes_is_tried_again() -> None:
     attempts = Attempts(ConnectionRefusedError(), ConnectionResetError())
-    assert await QUICK.retry(attempts, passes) == "back"
+    assert await QUICK.retry(attempts, is_temporary) == "back"
     assert attempts.made == 3
 
 
 async def test_what_does_not_pass_is_raised_at_once() -> None:
     attempts = Attempts(ConnectionRefusedError(), ValueError("no"))
     with pytest.raises(ValueError, match="no"):
-        await QUICK.retry(attempts, passes)
+        await QUICK.retry(attempts, is_temporary)
     assert attempts.made == 2
 
 
 async def test_the_last_attempt_raises_what_it_failed_with() -> None:
     attempts = Attempts(*(ConnectionRefusedError(str(number)) for number in range(1, 9)))
     with pytest.raises(ConnectionRefusedError, match="3"):
-        await Backoff(initial_ms=0, attempts_max=3).retry(attempts, passes)
+        await Backoff(initial_ms=0, attempts_max=3).retry(attempts, is_temporary)

@@ -287,7 +287,7 @@ class _McpConnection:
                         case frames.Shutdown() | frames.Error():
                             return
                         case frames.McpResponse() | frames.McpNotification():
-                            await self.write(frames.Error("a bridge sends requests only"))
+                            await self.write(frames.Error("an MCP server sends requests only"))
                             return
             except frames.BadLine as error:
                 await self.write(frames.Error(str(error)))

@@ -98,7 +98,7 @@ class RunnerClient:
                         case Error():
                             why = f"the runner said: {frame.message}"
                         case McpRequest():
-                            why = "the runner asks, and only the bridge does"
+                            why = "the runner sent a request, and only the MCP server does"
                             self._writer.write(encode(Error(why)))
                             return
         except BadLine as error:

@@ -160,7 +160,7 @@ class Limits(Struct, frozen=True):
     """Events in one upload of an agent's activity."""
 
     activity_event_bytes_max: int = 8 * MEBIBYTE
-    """Size of one event of an agent's activity: an exchange with a model, with all its context."""
+    """Size of one event of an agent's activity: a call of a model, with all its context."""
 
     activity_waiting_bytes_max: int = 64 * MEBIBYTE
     """Bytes of activity that wait to be stored. An upload beyond it is refused, and must be repeated later."""

@@ -28,11 +28,11 @@ from tieline.core.escalation import Escalation, ReachRules
 from tieline.core.evidence import EvidenceRules
 from tieline.core.expiry import Expiry
 from tieline.core.holds import Holds
+from tieline.core.hub_messages import HubMessages
 from tieline.core.invitations import InvitationBook, InvitationRules
 from tieline.core.log_rules import LogRules
 from tieline.core.membership import MembershipRules
 from tieline.core.memory import Memory
-from tieline.core.notices import Notices
 from tieline.core.objectives import ObjectiveRules
 from tieline.core.outcome import Deferred, Fault, Outcome
 from tieline.core.pacing import Pacing
@@ -142,7 +142,7 @@ class Broker(Memory):
         self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.external_inboxes)
         self._signing = Signing(self.signs, directory, self._deliveries)
         self._posting = Posting(batch, self.deadlines, self.escalation, self.holds, self.loops, self._signing)
-        self._notices = Notices(batch, directory, self._posting)
+        self._hub_messages = HubMessages(batch, directory, self._posting)
         self._wire_ids = WireIds(self.store, self.limits)
         sessions = Sessions(batch, directory, self.followers, self.resumption, self.kept_name)
         self.shared_tokens = SharedTokens(batch, directory, sessions, self._configured_tokens)
@@ -156,7 +156,7 @@ class Broker(Memory):
             self.shared_tokens,
             self.home_key,
         )
-        self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._notices)
+        self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._hub_messages)
         self._staleness = StalenessRules(batch, directory, self._deliveries)
         self._acknowledging = WireIdRules(batch, self._deliveries)
         # Finds the deliveries that an external inbox must reserve for the hub before a command is decided.
@@ -193,7 +193,7 @@ class Broker(Memory):
         yield SendingRules(
             self.limits,
             evidence=self._evidence,
-            pacing=Pacing(batch, directory, self.objectives, self.loops, self.holds, self._notices),
+            pacing=Pacing(batch, directory, self.objectives, self.loops, self.holds, self._hub_messages),
             posting=self._posting,
             routing=Routing(self.limits, directory, self.channels, self.objectives),
             signing=self._signing,
@@ -306,7 +306,7 @@ class Broker(Memory):
                 self._record_refusal(command, command.code)
                 return _DONE
             case c.Tick():
-                self._notices.late_readers(command.late)
+                self._hub_messages.late_readers(command.late)
                 return self._tick()
             case _:
                 assert isinstance(command, c.Settle), f"{type(command).__name__} has no rule"
@@ -328,10 +328,12 @@ class Broker(Memory):
 
     def _tick(self) -> Reply:
         chores: dict[str, Callable[[], None]] = {
-            "escalation": lambda: self.escalation.work(self._notices.unseen),
+            "escalation": lambda: self.escalation.work(self._hub_messages.unseen),
             "tokens": self._tokens.expire,
             "refusals": self.refusals.work,
-            "retention": lambda: self.retention.work(self.directory, self._deliveries, self.readers, self._notices),
+            "retention": lambda: self.retention.work(
+                self.directory, self._deliveries, self.readers, self._hub_messages
+            ),
         }
         for name, work in chores.items():
             if not self._resting(name):

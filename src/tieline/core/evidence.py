@@ -15,8 +15,8 @@ from tieline.contract.reply import Claimed, Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Session
+from tieline.core.hub_messages import HubMessages
 from tieline.core.loops import Loops
-from tieline.core.notices import Notices
 from tieline.core.rules import Rules, decides
 
 REPLY = "reply"
@@ -30,13 +30,13 @@ class EvidenceRules(Rules):
     The reports say that deliveries were offered, seen, acknowledged, given up or claimed.
     """
 
-    def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
+    def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, hub_messages: HubMessages) -> None:
         self._batch = batch
         self._limits = batch.limits
         self._store = batch.store
         self._deliveries = deliveries
         self._loops = loops
-        self._notices = notices
+        self._hub_messages = hub_messages
 
     @decides(c.Offered)
     def offer(self, session: Session, command: c.Offered) -> Reply:
@@ -65,12 +65,12 @@ class EvidenceRules(Rules):
         ):
             # A message that does not fit this wire may fit another wire of the member.
             return _DONE
-        given_up = self._notices.first_messages(account, command.ranges) if command.state is State.DEAD else ()
+        given_up = self._hub_messages.first_messages(account, command.ranges) if command.state is State.DEAD else ()
         moved = self._deliveries.move(
             account, command.ranges, command.state, session=session, evidence=command.evidence
         )
         if moved and given_up:
-            self._notices.given_up(account, given_up, command.evidence)
+            self._hub_messages.given_up(account, given_up, command.evidence)
         account.touch(self._batch.now_ms)
         return _DONE
 

@@ -13,8 +13,8 @@ A delivery is held for one of three reasons:
 
 While it is held for any reason, a pause of its own conversation holds it too, also one that comes later. Each stream
 with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
-a conversation, one delivery is released every `pause_ms` until none is left. So an endless exchange becomes very slow,
-and useful work does not stop for ever.
+a conversation, one delivery is released every `pause_ms` until none is left. So an endless conversation becomes very
+slow, and useful work does not stop for ever.
 
 The store keeps the list of conversations that are paused or have their limits lifted. The log says which deliveries are
 held. The time at which a slowed delivery is due is not stored, so after a restart the delivery is due at once.

@@ -222,7 +222,7 @@ class Loops:
         self._sources: _Memory[tuple[str, str], _Source] = _Memory(size)
         # The last message that each member read, by member and thread. The thread `None` stands for any thread.
         self._latest: _Memory[tuple[str, str | None], _Heard] = _Memory(size)
-        # Chains about which people got a notice, with the kind of notice.
+        # Chains about which people got a hub message, with its kind.
         self._told: _Memory[tuple[MessageId, str], bool] = _Memory(size)
 
     # Judging new messages.
@@ -390,9 +390,9 @@ class Loops:
         return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
-        """Return true if people have had no notice of the kind `what` about this chain of messages yet.
+        """Return true if people have had no hub message of the kind `what` about this chain of messages yet.
 
-        This call also notes that they get this notice, so the next call returns false.
+        This call also notes that they get it, so the next call returns false.
         """
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False

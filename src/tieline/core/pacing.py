@@ -1,4 +1,4 @@
-"""Pacing: decides if a message of an agent is delivered at once, slowed, or held, and who gets a notice about it.
+"""Pacing: decides if a message of an agent is delivered at once, slowed, or held, and who gets a hub message about it.
 
 `core.sending` calls this module. It uses `core.loops`, which counts how often agents have answered each other in a row
 (hops), and `core.holds`, which knows the paused conversations. Above the soft limit of hops, messages are slowed. Above
@@ -15,18 +15,24 @@ from tieline.contract.target import TargetKind
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.holds import Holds, Verdict, command
+from tieline.core.hub_messages import HubMessages
 from tieline.core.loops import Judgement, Loops, conversation
-from tieline.core.notices import Notices
 from tieline.core.objectives import Objectives, thread
 
 
 class Pacing:
     """Decides for each new message: deliver it at once, slow it (deliver it a little later), or hold it."""
 
-    __slots__ = ("_batch", "_directory", "_holds", "_limits", "_loops", "_notices", "_objectives")
+    __slots__ = ("_batch", "_directory", "_holds", "_hub_messages", "_limits", "_loops", "_objectives")
 
     def __init__(
-        self, batch: Batch, directory: Directory, objectives: Objectives, loops: Loops, holds: Holds, notices: Notices
+        self,
+        batch: Batch,
+        directory: Directory,
+        objectives: Objectives,
+        loops: Loops,
+        holds: Holds,
+        hub_messages: HubMessages,
     ) -> None:
         self._batch = batch
         self._limits = batch.limits
@@ -34,7 +40,7 @@ class Pacing:
         self._objectives = objectives
         self._loops = loops
         self._holds = holds
-        self._notices = notices
+        self._hub_messages = hub_messages
 
     def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
         """Return the cause and the hops of a message, and the decision to slow or hold it (`None`: deliver at once).
@@ -60,7 +66,7 @@ class Pacing:
         """Return the decision to hold or slow a message because of its hops; `None` if it is delivered at once.
 
         The hops are the number of answers of agents that led to the message. If the message is held, also pause its
-        conversation (`name`), and send a notice to people and to the agents involved. `found` are the recipients.
+        conversation (`name`), and send a hub message to people and to the agents involved. `found` are the recipients.
         """
         limits = self._limits
         soft, hard = self._limits_of(session, content)
@@ -70,7 +76,7 @@ class Pacing:
             reason = f"{why}{REMEDY}lifts the limit: {command('allow', name)}"
             self._holds.pause(name, "", reason, judgement)
             cause = self._loops.sender_of(judgement.cause)
-            self._notices.held(name, why, (session.speaker, cause), found)
+            self._hub_messages.held(name, why, (session.speaker, cause), found)
             self._batch.outcome.warnings.append(reason)
             return Verdict(reason)
         if judgement.hops <= soft:
@@ -79,7 +85,7 @@ class Pacing:
         why = _why(SLOWED, judgement, name, f"{setting} = {soft}")
         reason = f"{why}{REMEDY}lifts the limit: {command('allow', name)}"
         if self._loops.is_news(judgement, "slowed"):
-            self._notices.slowed(name, why)
+            self._hub_messages.slowed(name, why)
             self._batch.outcome.warnings.append(reason)
         due_ms = judgement.since_ms + _space_ms(limits, judgement.hops, soft, hard)
         return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None

@@ -10,7 +10,7 @@ from tieline.contract.delivery import State
 from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory
-from tieline.core.notices import Notices
+from tieline.core.hub_messages import HubMessages
 from tieline.core.readers import Readers
 
 _PASS_MS = 60 * 60 * 1000
@@ -60,7 +60,7 @@ class Retention:
             self._keep = None
             self._next_pass_ms = 0
 
-    def work(self, directory: Directory, deliveries: Deliveries, readers: Readers, notices: Notices) -> None:
+    def work(self, directory: Directory, deliveries: Deliveries, readers: Readers, hub_messages: HubMessages) -> None:
         """Check the next few messages and delete the old messages among them, if a pass is running or due."""
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
@@ -72,7 +72,7 @@ class Retention:
             batch.write_moves()
             self._snapshot()
             batch.dirty = True
-            notices.late_readers(readers.late(batch.now_ms))
+            hub_messages.late_readers(readers.late(batch.now_ms))
             self._begun_ms = batch.now_ms
             self._start = 0
             self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())

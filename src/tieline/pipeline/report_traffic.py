@@ -76,7 +76,7 @@ class Traffic:
         self.width_ms = next((width for width in _WIDTHS_MS if length / width <= POINTS_MAX), _WIDTHS_MS[-1])
         self._steps = self._mixed("latency", ("member", "protocol", *_STEPS), "service", {})
         self._first_answers = self._day_rows("responses", ("responder", "response_ms"))
-        # What waits is the sum over all time, whatever time the report covers.
+        # The backlog is the sum over all time, whatever time the report covers.
         self._ever = tables.read("members", ("day_ms", "member", "received", "departed", "heard_ms"))
 
     # Sums.
@@ -185,7 +185,7 @@ class Traffic:
         rows = summed(self._day_rows("failures", (*keys, "count")), keys, ("count",)).to_pylist()
         return [Failure(**row) for row in rows]
 
-    # What waits.
+    # The backlog.
 
     def backlog(self) -> list[Backlog]:
         """Return what waits for each member, most first."""
@@ -224,7 +224,7 @@ class Traffic:
             if at_ms > self.from_ms - self.width_ms
         ]
 
-    # Who.
+    # The members.
 
     def members(self) -> list[Member]:
         """Return what each member did, most messages first."""

@@ -46,10 +46,12 @@ class Backoff(Struct, frozen=True):
         """True if the client gives up after `attempts` failed attempts."""
         return self.attempts_max is not None and attempts >= self.attempts_max
 
-    async def retry(self, attempt: Callable[[], Awaitable[_Found]], passes: Callable[[Exception], bool]) -> _Found:
+    async def retry(
+        self, attempt: Callable[[], Awaitable[_Found]], is_temporary: Callable[[Exception], bool]
+    ) -> _Found:
         """Call `attempt` until it succeeds, and return its result. Wait before each call, also before the first.
 
-        `passes` returns true for an error that may go away by itself. Raises the first error for which `passes` returns
+        `is_temporary` returns true for an error that may go away by itself. Raises the first error for which it returns
         false, or the error of the last attempt.
         """
         attempts = 0
@@ -59,7 +61,7 @@ class Backoff(Struct, frozen=True):
             try:
                 return await attempt()
             except Exception as error:
-                if self.is_over(attempts) or not passes(error):
+                if self.is_over(attempts) or not is_temporary(error):
                     raise
 
 

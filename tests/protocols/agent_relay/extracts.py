@@ -43,6 +43,6 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[start:end] for start, end in itertools.pairwise(places)]
 
 
-def passes(stream: bytes) -> bool:
+def is_unchanged(stream: bytes) -> bool:
     """Return true if a stream contains no message to send, and reaches the terminal unchanged."""
     return extract(stream) == (stream, [])

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.protocols.agent_relay.extracts import FENCE, HELLO, extract, joined, outputs_of, passes
+from tests.protocols.agent_relay.extracts import FENCE, HELLO, extract, is_unchanged, joined, outputs_of
 from tieline.protocols.agent_relay.extractor import BYTES_MAX, LINES_MAX, Extractor
 from tieline.protocols.agent_relay.instruction import GLYPHS, PLACEHOLDERS
 from tieline.wire.extractor import Declined, Extracted, Instruction, Passed
@@ -70,7 +70,7 @@ def test_a_target_is_a_name_everybody_or_a_channel_with_its_project(target: str,
 
 @pytest.mark.parametrize("target", ["", "a b", "-a", "a:b:c", "é", "**", "#", "x" * 129, "../a", "a,b"])
 def test_what_is_no_target_starts_nothing(target: str) -> None:
-    assert passes(f"->relay:{target} <<<\nhi>>>\n".encode())
+    assert is_unchanged(f"->relay:{target} <<<\nhi>>>\n".encode())
 
 
 def test_thinking_is_a_kind() -> None:
@@ -97,7 +97,7 @@ def test_a_thread_tag_names_a_thread_and_perhaps_its_project() -> None:
     "tags", ["[urgent]", "[await:0s]", "[await:5]", "[await] [await]", "[thread:]", "[]", "[await", "await]", "please"]
 )
 def test_anything_but_known_tags_before_the_opening_mark_starts_nothing(tags: str) -> None:
-    assert passes(f"->relay:bob {tags} <<<\nhi>>>\n".encode())
+    assert is_unchanged(f"->relay:bob {tags} <<<\nhi>>>\n".encode())
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_anything_but_known_tags_before_the_opening_mark_starts_nothing(tags: st
     ],
 )
 def test_the_opening_mark_ends_its_line_and_there_is_no_one_line_form(line: bytes) -> None:
-    assert passes(line + b"\nhi>>>\n")
+    assert is_unchanged(line + b"\nhi>>>\n")
 
 
 @pytest.mark.parametrize("name", [*sorted(PLACEHOLDERS), "AgentName", "TARGET"])
 def test_a_placeholder_target_sends_nothing(name: str) -> None:
-    assert passes(f"->relay:{name} <<<\nyour message>>>\n".encode())
-    assert passes(f'[[RELAY]]{{"to":"{name}","type":"message","body":"x"}}[[/RELAY]]\n'.encode())
+    assert is_unchanged(f"->relay:{name} <<<\nyour message>>>\n".encode())
+    assert is_unchanged(f'[[RELAY]]{{"to":"{name}","type":"message","body":"x"}}[[/RELAY]]\n'.encode())
 
 
 def test_an_empty_body_sends_nothing() -> None:
-    assert passes(b"->relay:bob <<<\n\n  >>>\n")
+    assert is_unchanged(b"->relay:bob <<<\n\n  >>>\n")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_an_empty_body_sends_nothing() -> None:
 )
 def test_starting_and_ending_agents_is_output_and_told_of(line: bytes, written: str) -> None:
     assert outputs_of(b"a\n" + line + b"\nb\n") == [Passed(b"a\n" + line), Declined(written), Passed(b"\nb\n")]
-    assert passes(b"```\n" + line + b"\n```\n"), "not in a code fence"
+    assert is_unchanged(b"```\n" + line + b"\n```\n"), "not in a code fence"
 
 
 @pytest.mark.parametrize("line", [b"->relay:spawn", b"->relay:spawned x", b"x ->relay:spawn y", b"->thinking:spawn x"])
@@ -193,7 +193,7 @@ def test_a_block_with_data_needs_no_body() -> None:
     ],
 )
 def test_a_block_that_does_not_fit_is_output(text: str) -> None:
-    assert passes(b"[[RELAY]]\n" + text.encode() + b"\n[[/RELAY]]\nmore\n")
+    assert is_unchanged(b"[[RELAY]]\n" + text.encode() + b"\n[[/RELAY]]\nmore\n")
 
 
 @pytest.mark.parametrize("depth", [200, 500, 800, 900, *range(930, 1000, 3)])
@@ -212,11 +212,11 @@ def test_any_number_in_a_block_is_sent_or_output(number: str) -> None:
 
 
 def test_a_block_starts_at_the_start_of_a_line_only() -> None:
-    assert passes(b'see [[RELAY]]{"to":"bob","type":"message","body":"x"}[[/RELAY]]\n')
+    assert is_unchanged(b'see [[RELAY]]{"to":"bob","type":"message","body":"x"}[[/RELAY]]\n')
 
 
 def test_a_block_ends_at_the_end_of_a_line_only() -> None:
-    assert passes(b'[[RELAY]]{"to":"bob","type":"message","body":"x"}[[/RELAY]] and more\n')
+    assert is_unchanged(b'[[RELAY]]{"to":"bob","type":"message","body":"x"}[[/RELAY]] and more\n')
 
 
 # The start of a line
@@ -233,7 +233,7 @@ def test_spaces_and_glyphs_before_a_start_are_skipped(prefix: str) -> None:
     "prefix", ["> ", "- ", "* ", "# ", "$ ", "% ", "→ ", "➜ ", "\u203a ", "» ", "◆ ", "1. ", "x", "`"]
 )
 def test_no_other_sign_before_a_start_is_skipped(prefix: str) -> None:
-    assert passes(prefix.encode() + FENCE)
+    assert is_unchanged(prefix.encode() + FENCE)
 
 
 @pytest.mark.parametrize(
@@ -265,12 +265,12 @@ def test_crlf_is_one_line_end_in_a_body() -> None:
 @pytest.mark.parametrize("mark", [b"```", b"~~~", b"`````", b"  ```python", "⏺ ```".encode()])
 def test_nothing_is_parsed_in_a_code_fence(mark: bytes) -> None:
     closing = mark.split(b"p")[0]
-    assert passes(mark + b"\n" + FENCE + b"\\->relay:x\n" + closing + b"\n")
+    assert is_unchanged(mark + b"\n" + FENCE + b"\\->relay:x\n" + closing + b"\n")
     assert extract(mark + b"\n" + FENCE + closing + b"\n" + FENCE)[1] == [HELLO], "after it everything is"
 
 
 def test_a_code_fence_is_closed_by_its_own_mark_only() -> None:
-    assert passes(b"````\n```\n" + FENCE + b"~~~~\n" + FENCE + b"````\n")
+    assert is_unchanged(b"````\n```\n" + FENCE + b"~~~~\n" + FENCE + b"````\n")
 
 
 def test_backticks_in_prose_open_no_code_fence() -> None:
@@ -292,7 +292,7 @@ def test_an_escaped_start_prints_without_its_backslash(start: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"\\->relax\n", b"\\\\->relay:bob <<<\n", b"a \\->relay:bob <<<\n", b"\\n\n", b"\\"])
 def test_no_other_backslash_is_touched(text: bytes) -> None:
-    assert passes(text)
+    assert is_unchanged(text)
 
 
 def test_escape_sequences_are_stripped_from_bodies_and_still_reach_the_terminal() -> None:
@@ -319,11 +319,11 @@ def test_a_sequence_that_is_cut_off_by_another_ends_there(sequence: bytes) -> No
 
 
 def test_a_title_may_hold_a_start_and_sends_nothing() -> None:
-    assert passes(b"\x1b]0;\n->relay:bob <<<\nhello>>>\n\x07done\n")
+    assert is_unchanged(b"\x1b]0;\n->relay:bob <<<\nhello>>>\n\x07done\n")
 
 
 def test_invalid_utf8_passes_unchanged_and_is_replaced_in_bodies() -> None:
-    assert passes(b"\xff\xfe \xe2\x97\n\xe2->relay:bob <<<\n")
+    assert is_unchanged(b"\xff\xfe \xe2\x97\n\xe2->relay:bob <<<\n")
     assert extract(b"\xff\n->relay:bob <<<\na\xffb>>>\n") == (b"\xff\n", [Instruction(to="bob", body="a\ufffdb")])
 
 
@@ -331,7 +331,7 @@ def test_invalid_utf8_passes_unchanged_and_is_replaced_in_bodies() -> None:
 
 
 def test_an_unterminated_fence_is_given_back_at_the_end() -> None:
-    assert passes(b"->relay:bob <<<\nhello\nbye\n")
+    assert is_unchanged(b"->relay:bob <<<\nhello\nbye\n")
 
 
 def test_the_end_of_the_output_ends_the_last_line() -> None:
@@ -349,7 +349,7 @@ def test_a_fence_of_too_many_bytes_is_given_back_and_the_next_is_sent() -> None:
 
 
 def test_a_header_that_is_too_long_starts_nothing() -> None:
-    assert passes(b"->relay:bob" + b" " * 600 + b"<<<\nhi>>>\n")
+    assert is_unchanged(b"->relay:bob" + b" " * 600 + b"<<<\nhi>>>\n")
 
 
 def test_a_start_in_a_body_gives_back_what_it_interrupts() -> None:
@@ -440,8 +440,8 @@ def test_nothing_is_extracted_on_the_alternate_screen() -> None:
 
 
 def test_a_start_placed_beside_other_text_is_not_at_the_start_of_a_line() -> None:
-    assert passes(b"\x1b[5;40H" + FENCE)
-    assert passes(b"\x1b[12G" + FENCE)
+    assert is_unchanged(b"\x1b[5;40H" + FENCE)
+    assert is_unchanged(b"\x1b[12G" + FENCE)
     assert extract(b"\x1b[5;1H" + FENCE)[1] == [HELLO]
 
 
@@ -513,7 +513,7 @@ def test_a_thinking_block_that_is_never_closed_ends_at_the_next_prompt(prompt: s
 @pytest.mark.slow
 def test_a_thinking_block_that_is_never_closed_mutes_nobody() -> None:
     line = b"x" * 1023 + b"\n"
-    assert passes(THOUGHT + line * 63 + FENCE)
+    assert is_unchanged(THOUGHT + line * 63 + FENCE)
     printed = THOUGHT + line * 64
     for size in (1, 1000, 65536):
         chunks = [printed[start : start + size] for start in range(0, len(printed), size)]

@@ -242,13 +242,13 @@ async def test_nobody_speaks_for_a_member_that_another_protocol_uses_without_hel
     _, socket = await asyncio.open_unix_connection(mixed.home / "channels" / "main" / "inbox-worker.sock")
     spool = mixed.running.places["spool"]
     assert spool is not None
-    register_as_bch(Path(spool), "clerk")
+    register_as_bch(Path(spool), "writer")
     operator = await mixed.operator()
     async with asyncio.timeout(WAIT_SECONDS):
-        while {member.name for member in await operator.members() if member.sessions} != {"bob", "clerk", "worker"}:
+        while {member.name for member in await operator.members() if member.sessions} != {"bob", "writer", "worker"}:
             pass
     mcp = Mcp(mixed, "worker")
-    for one in (mcp, Mcp(mixed, "clerk")):
+    for one in (mcp, Mcp(mixed, "writer")):
         (error,) = await one.send("bob", "it is me")
         await refused(error, "UNAUTHORIZED")
     # Requests to read the same inbox at that moment are no sessions that said HELLO.

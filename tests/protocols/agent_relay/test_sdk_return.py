@@ -155,7 +155,7 @@ async def test_a_newer_client_takes_the_name_over_and_the_older_does_not_fight(h
 
 async def test_a_user_may_be_connected_twice_and_hears_everything_at_both(here: Place) -> None:
     alice = await here.join("Alice")
-    laptop = await here.join("Una", label="desk", entityType="user", displayName="Una")
+    laptop = await here.join("Una", label="office", entityType="user", displayName="Una")
     phone = await here.join("Una", label="phone", entityType="user", displayName="Una")
     await alice.say("Una", "dinner")
     await laptop.hears("dinner")

@@ -264,7 +264,7 @@ class RelayConnection(asyncio.Protocol):
         return fits
 
     def tell(self, frame: bytes) -> None:
-        """Send an encoded notice. Skip it if the session is not open or the client reads too slowly."""
+        """Send an encoded envelope. Skip it if the session is not open or the client reads too slowly."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
         if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)

@@ -17,7 +17,7 @@ _TEMPLATE = """\
 enabled = true
 # Token to register a new name, and for nothing else. If empty, everybody who reaches the HTTP port can register.
 room_token = "{room_token}"
-# Who may make rooms, which are hubs of their own behind this port: "open" for everybody who reaches the port, "token"
+# Clients that may make rooms (hubs of their own behind this port): "open" for everybody who reaches the port, "token"
 # for clients that show the room token, "off" for nobody. If empty, "open" on a loopback address and "token" elsewhere.
 rooms = ""
 # Make the local agents of a spool members, too. An empty spool means BACKCHANNEL_HOME; without that, a folder in this

@@ -5,7 +5,7 @@ protocol, in process. PROTOCOL.md has the requests, the rules, and the points in
 specification.
 
 `codec` has the messages of MCP over HTTP, `server` the HTTP application, `caller` the tool calls of one token,
-`listener` the pushes to one client, `exchange` one answer. `tools` are the tools. `agent_session` serves one agent. It
+`listener` the pushes to one client, `response` one answer. `tools` are the tools. `agent_session` serves one agent. It
 uses `forwarder`, which pushes messages and keeps them open until there is evidence that they were read, and
 `open_objectives`. `framing` makes the frame (the tags around a message) in which an agent sees a message. `echo` hides
 an agent's own messages.

@@ -1,6 +1,6 @@
 """MCP over Streamable HTTP, at `/mcp`: an HTTP application that serves the agents' tools and pushes their messages.
 
-Used by: the server's assembly, which mounts it on the HTTP port. Uses: `caller`, `listener` and `exchange`. Each
+Used by: the server's assembly, which mounts it on the HTTP port. Uses: `caller`, `listener` and `response`. Each
 request has the token of a member. The header `MCP-Protocol-Version` has the version of a request. There are two kinds
 of versions (see `codec`):
 
@@ -25,8 +25,8 @@ from tieline.protocols.mcp import codec
 from tieline.protocols.mcp.agent_session import UnknownTool, result_of
 from tieline.protocols.mcp.caller import Caller
 from tieline.protocols.mcp.codec import Invalid, Message
-from tieline.protocols.mcp.exchange import TICK_SECONDS, Exchange
 from tieline.protocols.mcp.listener import Listener, Stream
+from tieline.protocols.mcp.response import TICK_SECONDS, Response
 from tieline.wire.http import Answer, Bodies, bearer, foreign, header, respond
 from tieline.wire.native.errors import HubError, HubRefused
 from tieline.wire.protocol import Server
@@ -301,7 +301,7 @@ class Mcp(Server):
                 self._cancel(session, message)
         if not asked:
             return await respond(send, Answer(202, b""))
-        return await self._exchange(caller, asked, scope, receive, send, session, is_list=len(messages) > 1)
+        return await self._respond(caller, asked, scope, receive, send, session, is_list=len(messages) > 1)
 
     async def _initialize(self, caller: Caller, message: Message, send: Send) -> None:
         version, result = codec.initialized(message.params)
@@ -348,7 +348,7 @@ class Mcp(Server):
             raise _refused(_id(message), wrong) from wrong
         if message.named == "subscriptions/listen":
             return await self._subscribe(caller, message, scope, send)
-        await self._exchange(caller, [message], scope, receive, send, None)
+        await self._respond(caller, [message], scope, receive, send, None)
         return None
 
     async def _subscribe(self, caller: Caller, message: Message, scope: Scope, send: Send) -> _Opened:
@@ -389,7 +389,7 @@ class Mcp(Server):
         except Invalid as wrong:
             raise _Refused(400, wrong) from wrong
 
-    async def _exchange(
+    async def _respond(
         self,
         caller: Caller,
         asked: list[Message],
@@ -407,7 +407,7 @@ class Mcp(Server):
         if caller.running >= CALLS_MAX:
             raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a member has at most {CALLS_MAX} requests at once"))
         token = None if is_list else codec.progress_token(asked[0].params)
-        exchange = Exchange(receive, send, streams=_accepts_events(scope), token=token, tick_seconds=self._tick_seconds)
+        response = Response(receive, send, streams=_accepts_events(scope), token=token, tick_seconds=self._tick_seconds)
         # Functions to call if the answer does not reach the client.
         lost: list[Callable[[], None]] = []
 
@@ -418,7 +418,7 @@ class Mcp(Server):
         # Counted before anything is awaited, so that requests that come together are counted too.
         caller.running += 1
         try:
-            if not await exchange.run(answer_list() if is_list else self._tracked(caller, asked[0], session, lost)):
+            if not await response.run(answer_list() if is_list else self._tracked(caller, asked[0], session, lost)):
                 for give_back in lost:
                     give_back()
         finally:

@@ -9,7 +9,7 @@ from tieline.contract.limits import Limits
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Kind, Message
 from tieline.core import holds
-from tieline.core.notices import SPEAKER
+from tieline.core.hub_messages import SPEAKER
 
 LIMITS = Limits(hops_max=4, backlog_max=12)
 

@@ -23,7 +23,7 @@ TICK_SECONDS = 5.0
 proxies wait longer."""
 
 
-class Exchange:
+class Response:
     """Waits for the answer to one request, and sends the answer to the client.
 
     `streams` is true if the client accepts a stream of events. `token` is the client's token for notifications about

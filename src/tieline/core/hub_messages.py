@@ -1,7 +1,8 @@
-"""Notices: messages from the hub itself in the inboxes of members.
+"""Messages from the hub itself in the inboxes of members.
 
-The kind of a notice is `event`, so the loop rule ignores it. Its sender is a name that no member can have. There are
-few notices, because their causes are rare: a conversation is not paused often, and a delivery becomes dead only once.
+The kind of a hub message is `event`, so the loop rule ignores it. Its sender is a name that no member can have. There
+are few hub messages, because their causes are rare: a conversation is not paused often, and a delivery becomes dead
+only once.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,21 +21,21 @@ from tieline.core.outcome import Unseen
 from tieline.core.posting import Posting
 
 SPEAKER = "hub@notices"
-"""The sender of notices. No member can have this name, because no member's name contains `@`."""
+"""The sender of hub messages. No member can have this name, because no member's name contains `@`."""
 
 _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
-"""Largest number of people who get a notice about a loop. This many are enough, because one person is enough to
+"""Largest number of people who get a message about a loop. This many are enough, because one person is enough to
 react."""
 _LETTERS_MAX = 64
-"""Largest number of notices to senders that one command causes, if it marks many deliveries as `dead`."""
+"""Largest number of messages to senders that one command causes, if it marks many deliveries as `dead`."""
 _UNSEEN_MAX = 20
-"""Largest number of unseen messages whose ids are in a notice. The notice also has the number of all unseen
-messages."""
+"""Largest number of unseen messages whose ids are in a hub message. The hub message also has the number of all
+unseen messages."""
 _NAMED_MAX = 5  # as many as fit a line of text; the rest is only counted
 
 
-class Notices:
+class HubMessages:
     """Sends messages to members in the name of the hub."""
 
     def __init__(self, batch: Batch, directory: Directory, posting: Posting) -> None:
@@ -45,7 +46,7 @@ class Notices:
         self._posting = posting
 
     def tell(self, accounts: Iterable[Account], title: str, body: str, data: dict[str, Any]) -> None:
-        """Send each of these members the same notice, with `data` for programs. Skip members with a full inbox."""
+        """Send each of these members the same hub message, with `data` for programs. Skip members with a full inbox."""
         session = Session(SessionId(""), _PROTOCOL, SPEAKER, account=None)
         for account in accounts:
             if account.inbox.backlog < self._limits.backlog_max:
@@ -60,7 +61,7 @@ class Notices:
     def slowed(self, conversation: str, reason: str) -> None:
         """Tell people that the hub slows a conversation, because its agents answer each other often.
 
-        The notice has the commands that pause the conversation or lift its limits.
+        The message has the commands that pause the conversation or lift its limits.
         """
         first, last = duration(self._limits.space_ms_min), duration(self._limits.space_ms_max)
         body = (
@@ -73,7 +74,7 @@ class Notices:
     def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
         """Tell people and the agents involved that a conversation is held: its messages are not delivered yet.
 
-        The notice has the commands that release the conversation. `speakers` are the sender of the held message, and
+        The message has the commands that release the conversation. `speakers` are the sender of the held message, and
         the sender of the message that caused it.
         """
         # In a channel, the other recipients take no part in the loop.
@@ -92,14 +93,14 @@ class Notices:
     def late_readers(self, sentences: Sequence[str]) -> None:
         """Tell people that old rows, which readers of the logs have not read, will soon be deleted.
 
-        Each of `sentences` is sent as a notice, and is also added to the warnings of the outcome.
+        Each of `sentences` is sent as a message, and is also added to the warnings of the outcome.
         """
         for sentence in sentences:
             self._batch.outcome.warnings.append(sentence)
             self.tell(self.people().values(), "a reader of the log is late", sentence, {"event": "reader_late"})
 
     def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
-        """Send a human a notice about the messages (`ranges` of keys) that a member has not seen.
+        """Send a human a message about the messages (`ranges` of keys) that a member has not seen.
 
         `reach` names the human. Notices of the hub itself are left out.
         """
@@ -122,7 +123,7 @@ class Notices:
     def first_messages(self, account: Account, ranges: Ranges) -> list[Message]:
         """Return the messages of the first deliveries in `ranges`, at most `_LETTERS_MAX` of them.
 
-        A session is about to give up these deliveries. The senders of the messages will get a notice.
+        A session is about to give up these deliveries. The senders of the messages will get a message.
         """
         return self._messages(account, ranges, _LETTERS_MAX)
 
@@ -134,7 +135,7 @@ class Notices:
         return [found[offset] for offset in known if offset in found]
 
     def given_up(self, account: Account, messages: Iterable[Message], reason: str) -> None:
-        """Tell the senders of these messages, by a notice, that the recipient `account` will never get them."""
+        """Tell the senders of these messages, by a message, that the recipient `account` will never get them."""
         for message in messages:
             sender = self._directory.find(message.sender)
             if sender is not None:
