@@ -2,8 +2,9 @@
 
 Steps: `run` reads all new rows, `run:MAIN,ACTIVITY` up to that position. `die:STAGE` reads all new rows, and kills the
 process when the stage begins. `rebuild` computes all tables again. `verify` checks the log. Each prints a line of JSON;
-the first line tells where a worker found Tieline. `witness:FOLDER` lets the tasks of later steps write into a folder
-what they read and wrote. The process needs no packages for tests, so that it runs in Sail's environment.
+the first line tells where a worker found Tieline. `native:TABLE` prints the rows of a table as the engine itself reads
+Delta. `witness:FOLDER` lets the tasks of later steps write into a folder what they read and wrote. The process needs no
+packages for tests, so that it runs in Sail's environment.
 """
 
 import json
@@ -88,6 +89,9 @@ def step(spark: SparkSession, lake: Lake, home: str, what: str) -> object:
             return rebuild_all(spark, lake).number
         case "verify":
             return verify(spark, where)
+        case "native":
+            rows = spark.read.format("delta").load(lake.storage.url(rest)).drop("day")
+            return [list(row) for row in rows.collect()]
         case "witness":
             flow.TableWriter = writer_with_witness(rest)  # type: ignore[attr-defined]  # on purpose
             return rest
