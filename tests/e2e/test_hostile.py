@@ -322,9 +322,7 @@ def _report(text: Any) -> dict[str, Any]:
             case _:
                 return value
 
-    spend = [
-        {**one, "by": by} for one, by in zip(hostile(REPORT["spend"]), ("objective", "member", "model"), strict=True)
-    ]
+    spend = [{**one, "by": known["by"]} for one, known in zip(hostile(REPORT["spend"]), REPORT["spend"], strict=True)]
     return {**{name: hostile(value) for name, value in REPORT.items()}, "spend": spend}
 
 
