@@ -376,13 +376,13 @@ class Directory:
         accounts = self.accounts.values() if name is None else [one] if one else []
         return tuple(
             Presence(
-                account.member,
-                tuple(session.protocol for session in account.sessions),
-                account.inbox.backlog,
-                account.last_seen_ms,
-                account.busy_until_ms > now_ms,
-                account.inbox.held,
-                account.inbox.unoffered,
+                member=account.member,
+                sessions=tuple(session.protocol for session in account.sessions),
+                backlog=account.inbox.backlog,
+                last_seen_ms=account.last_seen_ms,
+                busy=account.busy_until_ms > now_ms,
+                held=account.inbox.held,
+                unoffered=account.inbox.unoffered,
             )
             for account in sorted(accounts, key=lambda account: account.member.name)
         )

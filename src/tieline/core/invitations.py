@@ -109,7 +109,13 @@ class InvitationBook:
         accounts = self._directory.accounts
         joined = tuple(accounts[number].name for number in one.joined if number in accounts)
         return InvitationView(
-            one.id, one.member, one.created_by, one.created_at_ms, one.expires_at_ms, one.uses, joined
+            id=one.id,
+            member=one.member,
+            created_by=one.created_by,
+            created_at_ms=one.created_at_ms,
+            expires_at_ms=one.expires_at_ms,
+            uses=one.uses,
+            joined=joined,
         )
 
     def keep(self, one: _Invitation, by: str, what: str, member: str = "") -> None:
@@ -182,14 +188,14 @@ class InvitationRules(Rules):
             made = _Invitation(ROOM, digest, session.speaker, now_ms)
         else:
             made = _Invitation(
-                self._clock_and_ids.session_id()[:_ID_CHARS],
-                digest,
-                session.speaker,
-                now_ms,
-                command.member or "",
-                command.expires_at_ms,
-                command.uses,
-                maker,
+                id=self._clock_and_ids.session_id()[:_ID_CHARS],
+                digest=digest,
+                created_by=session.speaker,
+                created_at_ms=now_ms,
+                member=command.member or "",
+                expires_at_ms=command.expires_at_ms,
+                uses=command.uses,
+                maker=maker,
                 kind=command.kind,
             )
         self._book.keep(made, session.speaker, "a new room token" if command.room else "made")

@@ -82,14 +82,14 @@ class Posting:
         route = pack_route(post.numbers, post.keys, post.stream_seqs)
         seal = chain.seal_message(message, encoded, route)
         event = Sent(
-            message.id,
-            sender,
-            str(content.target),
-            len(post.keys),
-            seal,
-            content.thread or "",
-            content.reply_to or "",
-            message.hops,
+            id=message.id,
+            sender=sender,
+            target=str(content.target),
+            recipients=len(post.keys),
+            digest=seal,
+            thread=content.thread or "",
+            reply_to=content.reply_to or "",
+            hops=message.hops,
         )
         row = batch.ledger.append(event, now_ms)
         self._store.accept(row, message, encoded, route, command.shared_id)

@@ -45,7 +45,15 @@ class TokenRules(Rules):
         `by` is the sender name of the session that created the token.
         """
         made = self._clock_and_ids.message_id(self._batch.now_ms)
-        row = TokenRow(token_digest(token), account.number, self._batch.now_ms, expires_at_ms, made, label, by)
+        row = TokenRow(
+            digest=token_digest(token),
+            number=account.number,
+            created_at_ms=self._batch.now_ms,
+            expires_at_ms=expires_at_ms,
+            id=made,
+            label=label,
+            created_by=by,
+        )
         self._directory.add_token(row)
         self._store.save_token(row)
         return row
@@ -125,7 +133,14 @@ class TokenRules(Rules):
 
     def _view(self, row: TokenRow) -> TokenView:
         used = self._directory.last_use(row.digest)
-        return TokenView(row.id, row.label, row.created_by, row.created_at_ms, row.expires_at_ms, used)
+        return TokenView(
+            id=row.id,
+            label=row.label,
+            created_by=row.created_by,
+            created_at_ms=row.created_at_ms,
+            expires_at_ms=row.expires_at_ms,
+            last_used_ms=used,
+        )
 
 
 def _change(what: str, row: TokenRow) -> str:
