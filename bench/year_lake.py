@@ -108,6 +108,11 @@ def _day(chance: "np.random.Generator", day_ms: int) -> dict[str, dict[str, Any]
         "day_ms": np.full(answered, day_ms), "offset": np.arange(answered), "sender": _names(senders[:answered]),
         "responder": _names(members[:answered]), "response_ms": took[:answered], "replies": np.ones(answered, np.int64),
     }  # fmt: skip
+    sent_ms, number = minutes - took, np.arange(DELIVERIES)
+    found["deliveries"] = {
+        "number": members, "key": number, "offset": number, "sent_ms": sent_ms, "acked_ms": minutes,
+        "thread": pa.array([f"thread-{one % 200}" if one % 3 == 0 else None for one in number.tolist()], pa.string()),
+    }  # fmt: skip
     found["threads"] = {
         "day_ms": np.full(200, day_ms), "conversation": pa.array([f"#channel-{number}" for number in range(200)]),
         "messages": np.full(200, 100), "first_ms": np.full(200, day_ms), "last_ms": np.full(200, day_ms + _HOUR),
