@@ -3,12 +3,13 @@
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 collect_ignore_glob = ["test_*.py"] if find_spec("pyspark") is None else []
 
 EVENTS = 4000
+
+Ask = Callable[..., Result]
 
 QUICK = {"spark.driver.memory": "1g"}
 
@@ -94,3 +97,13 @@ def begun(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
     lake = Lake(scratch / "begun")
     run(spark, lake, {"home": str(made_home)}, until={"main": 600, "activity": 60})
     return lake
+
+
+@pytest.fixture
+def ask(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Fixture: a function that runs a `tieline pipeline` command in this process, with the tests' Spark session."""
+    from tieline.cli.main import make_app
+
+    monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    return lambda *arguments: CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])

@@ -7,20 +7,19 @@ import asyncio
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from bench.synth import Generator
 from tests.cli.printed import assert_shape
 from tests.core.doubles import BrokerHarness
 from tests.faults.processes import SOAK
+from tests.pipeline.conftest import Ask
 from tests.pipeline.oracle import Oracle, stored
 from tests.server.hubs import running_hub
-from tieline.cli.main import make_app
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.contract import command as c
 from tieline.contract.limits import Limits
@@ -37,16 +36,7 @@ from tieline.stores.sqlite import SqliteActivity, SqliteStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-Ask = Callable[..., Result]
 DAY_MS, HOUR_MS = 86_400_000, 3_600_000
-
-
-@pytest.fixture
-def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Fixture: a function that runs a `tieline pipeline` command in this process, with the tests' Spark session."""
-    monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
-    return lambda *arguments: CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])
 
 
 def change(database: Path, *statements: str) -> None:

@@ -344,6 +344,7 @@ def _run(
     from tieline.cli.pipeline_status import kept_for, kept_sentence
     from tieline.pipeline.run import Summary, is_brief, new_rows
 
+    _renew(lake, master)
     with told_failures():
         waiting, before = new_rows(lake, where), lake.head()
     kept = kept_for(lake, where)
@@ -384,6 +385,22 @@ def _run(
     if missed:
         hint = "run the pipeline more often, or raise reader_wait_ms and reader_wait_bytes of the hub"
         raise Failure(Exit.MISSED, missing(summary.missed), hint)
+
+
+def _renew(lake: "Lake", master: str) -> None:
+    """Compute all tables of a lake again if an older version of Tieline wrote it."""
+    from tieline.pipeline.lake import OldLake
+    from tieline.pipeline.run import rebuild_all
+
+    try:
+        with told_failures():
+            lake.head()
+    except Failure as failure:
+        if not isinstance(failure.__cause__, OldLake):
+            raise
+        warn(f"An older version of Tieline wrote {lake}. First all its tables are made anew from the rows that it has.")
+        with spark_session(master) as spark:
+            rebuild_all(spark, lake)
 
 
 def missing(missed: dict[str, int]) -> str:

@@ -41,7 +41,9 @@ CHANGED = {
 """For each version of the columns, the tables that got other columns with it, or that are new."""
 MISSED = {"messages": "messages", "activity": "rows of activity", "rows": "other rows"}
 """Kinds of data that the hub may delete before the pipeline reads them, with the words for them in error messages."""
-REBUILD = "'tieline pipeline rebuild --all' makes its tables anew from the rows that were read"
+REBUILD = (
+    "the next 'tieline pipeline run' makes its tables anew from the rows that it has ('tieline pipeline rebuild --all')"
+)
 _APPLICATION = "tieline"
 _COMMITS_KEPT = 100
 _KEPT_HOURS = 24
@@ -57,6 +59,10 @@ _T = TypeVar("_T")
 
 class LakeError(Exception):
     """Raised if the lake cannot be used: another run writes to it, it is damaged, or it has an older format."""
+
+
+class OldLake(LakeError):
+    """Raised if an older version of Tieline wrote a lake, whose tables must be computed again from its log rows."""
 
 
 class Commit(Struct, frozen=True):
@@ -156,15 +162,15 @@ class Lake:
     def head(self) -> Commit:
         """Return the newest commit, or an empty commit if the lake has none.
 
-        Raise `LakeError` for a lake of an older or newer format.
+        Raise `OldLake` for a lake of an older version, and `LakeError` for one of a newer version.
         """
         if self.is_old():
-            raise LakeError(f"{self} was written by an older version, with tables of another form; {REBUILD}")
+            raise OldLake(f"{self} was written by an older version, with tables of another form; {REBUILD}")
         newest = self.newest()
         changed = {name for at, names in CHANGED.items() if newest.schema_version < at for name in names}
         if newest.number and changed:
             told = ", ".join(sorted(changed))
-            raise LakeError(f"an older version wrote {self}; these tables have other columns now: {told}; {REBUILD}")
+            raise OldLake(f"an older version wrote {self}; these tables have other columns now: {told}; {REBUILD}")
         if newest.schema_version > SCHEMA_VERSION:
             raise LakeError(f"{self} was written by a newer version of Tieline; use that version, or another lake")
         return newest

@@ -1,7 +1,7 @@
 """A lake in the format before Delta: Parquet files, and JSON files that list the files of each table.
 
-Used by: `tieline pipeline rebuild --all`, which makes Delta tables from its log rows (bronze). No other command reads
-such a lake.
+Used by: `tieline pipeline run` and `rebuild --all`, which make Delta tables from its log rows (bronze). No other
+command reads such a lake.
 """
 
 import re
