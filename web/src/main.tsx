@@ -64,7 +64,9 @@ function Console() {
           <button type="button" class="quiet" onClick={openPalette}>
             Go to… <kbd>Ctrl K</kbd>
           </button>
-          <a href="/docs/">Documentation</a>
+          <p>
+            <a href="/docs/">Docs</a>
+          </p>
           <Link />
           <p>
             {visitor.value?.member}{" "}
