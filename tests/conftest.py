@@ -44,6 +44,8 @@ GROUPS = {
 """Groups of tests that share something slow to start, by the beginning of their paths: the first that fits counts. Each
 group runs in one process."""
 
+_FIGURE = "figure"
+
 # A busy machine is no defect: how long an example takes is bounded by the timeout of its test alone.
 hypothesis.settings.register_profile(
     "tieline", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -120,6 +122,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     variant = getattr(item, "callspec", None)
     if variant is not None and "asyncio" in variant.id.split("-"):
         item.add_marker("slow")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests measured. Nobody sees the output of a worker process, so its reports have them."""
+    reports = [one for each in terminalreporter.stats.values() for one in each if isinstance(one, pytest.TestReport)]
+    figures = [text for one in reports if one.when == "call" for name, text in one.user_properties if name == _FIGURE]
+    if figures:
+        terminalreporter.section("figures")
+        for text in figures:
+            terminalreporter.line(str(text))
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Fixture: a function that prints a figure after all tests, for people."""
+    return functools.partial(record_property, _FIGURE)
 
 
 @pytest.fixture

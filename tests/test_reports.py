@@ -1,4 +1,4 @@
-"""Tests that a failed test run names its failed tests, even if the garbage collector runs meanwhile."""
+"""Tests of the end of a test run: it names its failed tests, whatever the garbage collector does, and its figures."""
 
 import os
 import re
@@ -30,14 +30,29 @@ def test_that_fails():
 """ + "".join(f"x{number} = [{number} + 1, str({number})]\n" for number in range(2000))
 
 
-@pytest.mark.slow
-def test_a_failing_run_names_what_failed_though_finalizers_run_while_it_reports(tmp_path: Path) -> None:
-    (tmp_path / "test_planted.py").write_text(FAILING)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    configured = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), str(tmp_path)]
+MEASURING = """def test_that_measures(figure):
+    figure("a stream: 19 KiB")
+"""
+
+
+def run(folder: Path, test: str, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Run a file of tests with the configuration of all tests. Return the exit code and output."""
+    (folder / "test_planted.py").write_text(test)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", *options]
+    configured = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), str(folder)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    planted = subprocess.run(
+    return subprocess.run(
         [*command, *configured], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
     )
+
+
+@pytest.mark.slow
+def test_figures_of_worker_processes_are_printed_at_the_end(tmp_path: Path) -> None:
+    assert "\na stream: 19 KiB\n" in run(tmp_path, MEASURING, "-n1").stdout
+
+
+@pytest.mark.slow
+def test_a_failing_run_names_what_failed_though_finalizers_run_while_it_reports(tmp_path: Path) -> None:
+    planted = run(tmp_path, FAILING)
     assert planted.returncode == pytest.ExitCode.TESTS_FAILED, planted.stdout + planted.stderr
     assert re.search(r"^FAILED \S*test_planted.py::test_that_fails", planted.stdout, re.MULTILINE)

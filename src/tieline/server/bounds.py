@@ -27,21 +27,24 @@ with the first byte of the request."""
 class BoundedProtocol(HttpToolsProtocol):
     """One HTTP connection to a client, with limits on the size, the number and the time of the headers."""
 
+    # An object with more than thirty attributes in its dictionary needs another kilobyte. Uvicorn's class has nearly
+    # that many.
+    __slots__ = ("_deadline", "_headers", "_heading", "_reading", "_share", "_unparsed")
+
     head_bytes_max = HEAD_BYTES_MAX
     head_seconds_max = HEAD_SECONDS_MAX
 
-    # Headers of the request that is being read.
-    _headers = 0
-    # Bytes since the parser last finished headers, a part of a body, or a request.
-    _unparsed = 0
-    # True while a request is being read; true while its headers are being read.
-    _reading = False
-    _heading = False
-    # Timer that ends a connection if the headers, or the rest of a request that was answered early, do not come.
-    _deadline: asyncio.TimerHandle | None = None
-
     def __init__(self, unfinished: Unfinished, **options: Any) -> None:
         super().__init__(**options)
+        # Headers of the request that is being read.
+        self._headers = 0
+        # Bytes since the parser last finished headers, a part of a body, or a request.
+        self._unparsed = 0
+        # True while a request is being read; true while its headers are being read.
+        self._reading = False
+        self._heading = False
+        # Timer that ends a connection if the headers, or the rest of a request that was answered early, do not come.
+        self._deadline: asyncio.TimerHandle | None = None
         self._share = unfinished.share(self._too_much)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

@@ -260,6 +260,16 @@ async def test_a_stream_that_is_opened_again_does_not_repeat_what_was_redacted(p
     assert "redacted by operator: a password" in await bob.call("drain"), "the inbox has the note"
 
 
+async def test_nothing_is_kept_of_a_stream_that_cannot_be_repeated(place: HubHarness, bob: Web) -> None:
+    alice = await place.join("alice")
+    stream = await bob.stateless("subscriptions/listen", {"notifications": {}})
+    assert (await stream.event() or {})["method"] == "notifications/subscriptions/acknowledged"
+    await alice.send("@bob", "hello")
+    assert ((await stream.event()) or {})["params"]["content"] == "hello"
+    (listener,) = served(place)._listeners
+    assert not listener._unproved
+
+
 @pytest.mark.parametrize("last", ["9" * 5000, "-1", "x", "1e3"])
 async def test_a_stream_opens_whatever_the_client_calls_its_last_event(place: HubHarness, bob: Web, last: str) -> None:
     await bob.initialize()

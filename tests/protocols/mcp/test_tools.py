@@ -67,13 +67,11 @@ def listed(name: str, open_objectives: Open = ()) -> str:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_the_default_list_is_lean(busy: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_list_is_lean(busy: bool, figure: Callable[[str], None]) -> None:
     long = [msgspec.structs.replace(objective(number), title="t" * 200, outcome="o" * 2000) for number in range(100)]
     text = listed(DEFAULT, tuple(long) if busy else ())
     tokens = len(text) // CHARS_PER_TOKEN
-    with capsys.disabled():
-        how = " with 100 open objectives" if busy else ""
-        print(f"\ndefault tools{how}: {tokens} tokens")  # noqa: T201 - the figure is for people
+    figure(f"default tools{' with 100 open objectives' if busy else ''}: {tokens} tokens")
     assert len(tools_of(DEFAULT)) <= 9
     assert tokens < TOKENS_MAX
 

@@ -14,7 +14,6 @@ a message that it can only know from a push, this proves that the agent is shown
 delivery is acknowledged at once.
 """
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, TypeVar
 
@@ -107,15 +106,15 @@ class Forwarder:
         # True once the deliveries that waited at the start were handled.
         self._begun = False
         # Pushed deliveries without evidence, by key.
-        self._awaiting: OrderedDict[int, _Pushed] = OrderedDict()
+        self._awaiting: dict[int, _Pushed] = {}
         # Deliveries seen lately, with their evidence; and deliveries settled lately. A session may end before the hub
         # gets these reports, so they are repeated in the next session. A repeated report changes nothing.
-        self._told: OrderedDict[int, tuple[_Pushed, str]] = OrderedDict()
-        self._acked: OrderedDict[int, tuple[_Pushed, str]] = OrderedDict()
+        self._told: dict[int, tuple[_Pushed, str]] = {}
+        self._acked: dict[int, tuple[_Pushed, str]] = {}
         # Seen deliveries that are not settled, by the message's id.
-        self._unsettled: OrderedDict[str, _Pushed] = OrderedDict()
+        self._unsettled: dict[str, _Pushed] = {}
         # Ids of messages that the agent can only know from a push.
-        self._provable: OrderedDict[str, None] = OrderedDict()
+        self._provable: dict[str, None] = {}
         # True once the agent named such a message.
         self.proved = False
 
@@ -273,7 +272,7 @@ class Forwarder:
             self._hear(delivery.message)
 
 
-def _keep(among: OrderedDict[K, V], key: K, value: V) -> None:
+def _keep(among: dict[K, V], key: K, value: V) -> None:
     among[key] = value
     if len(among) > AWAITING_MAX:
-        among.popitem(last=False)
+        del among[next(iter(among))]

@@ -233,17 +233,22 @@ class Listener:
 
     async def _notify(self, method: str, params: dict[str, Any], message_id: str = "") -> None:
         chunk = self._event(method, params)
+        if self._subscription is None:
+            self._keep(chunk, message_id)
+        if self._stream is not None:
+            # Returns when the client reads. Meanwhile deliveries stay in the inbox.
+            await self._stream.write(chunk)
+        # A long text takes 10 ms to write, and a backlog has many. Others have their turn in between.
+        await asyncio.sleep(0)
+
+    def _keep(self, chunk: bytes, message_id: str) -> None:
+        """Store the last event for a client that opens its stream again. Only clients with a session can do this."""
         if self._unproved is None:
             self._unproved = deque()
         self._unproved.append((self._number, chunk, message_id))
         self._unproved_bytes += len(chunk)
         while len(self._unproved) > UNPROVED_MAX or self._unproved_bytes > UNPROVED_BYTES_MAX:
             self._unproved_bytes -= len(self._unproved.popleft()[1])
-        if self._stream is not None:
-            # Returns when the client reads. Meanwhile deliveries stay in the inbox.
-            await self._stream.write(chunk)
-        # A long text takes 10 ms to write, and a backlog has many. Others have their turn in between.
-        await asyncio.sleep(0)
 
     def _event(self, method: str, params: dict[str, Any] | None) -> bytes:
         if self._subscription is not None:

@@ -151,6 +151,7 @@ class Mcp(Server):
         if opened is not None:
             # A stream stays open for long. Nothing but this frame and the listener is kept for it.
             listener, stream, after = opened
+            scope["headers"].clear()
             del scope, send, opened
             try:
                 await listener.run(stream, receive, after)
@@ -309,7 +310,7 @@ class Mcp(Server):
         if len(own) >= SESSIONS_MAX:
             unused = [session for session in own if session.listener.stream is None and not session.running]
             if not unused:
-                raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a member has at most {SESSIONS_MAX} sessions"))
+                raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a token has at most {SESSIONS_MAX} sessions"))
             self._end(min(unused, key=lambda session: session.used_at))
         listener = self._listener(caller)
         session = McpSession(caller.digest, listener, version, asyncio.get_running_loop().time())
@@ -361,7 +362,7 @@ class Mcp(Server):
         except Invalid as wrong:
             raise _refused(subscription, wrong) from wrong
         if sum(owner == caller.digest for owner in self._listeners.values()) >= SESSIONS_MAX:
-            raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a member has at most {SESSIONS_MAX} streams"))
+            raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a token has at most {SESSIONS_MAX} streams"))
         listener = self._listener(caller, subscription)
         listener.want(tools=tools)
         self._listeners[listener] = caller.digest
@@ -405,7 +406,7 @@ class Mcp(Server):
         `session` is `None` in the stateless versions of MCP, which have no sessions.
         """
         if caller.running >= CALLS_MAX:
-            raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a member has at most {CALLS_MAX} requests at once"))
+            raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a token has at most {CALLS_MAX} requests at once"))
         token = None if is_list else codec.progress_token(asked[0].params)
         response = Response(receive, send, streams=_accepts_events(scope), token=token, tick_seconds=self._tick_seconds)
         # Functions to call if the answer does not reach the client.
