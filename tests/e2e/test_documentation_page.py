@@ -37,3 +37,11 @@ async def test_the_first_pages_fit_a_phone_and_axe_finds_nothing_serious(there: 
         # The theme makes wide tables scroll. Browsers let the keyboard scroll them, but axe does not know that.
         found = [one for one in await serious(page) if not one.startswith("scrollable-region-focusable")]
         assert found == [], path
+
+
+async def test_the_console_links_the_documentation_also_on_a_phone(there: Office) -> None:
+    page = await there.enter(viewport={"width": 390, "height": 844})
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    await page.get_by_role("link", name="Docs").click()
+    await expect(page).to_have_url(f"{there.url}/docs/")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Tieline")
