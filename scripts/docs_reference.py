@@ -323,16 +323,15 @@ def http_page() -> str:
             (
                 f"`{method.upper()} {path}`",
                 _plain(about.get("summary", "")),
-                _query(about),
-                _body(about),
+                "; ".join(filter(None, (_query(about), _body(about)))),
                 _answer(about),
             )
             for path, methods in document["paths"].items()
             for method, about in methods.items()
         ]
-        parts.append(table(("request", "meaning", "query", "body", "answer"), rows))
+        parts.append(table(("request", "meaning", "query and body", "answer"), rows))
         shapes = document["components"]["schemas"]
-        named = {name for row in rows for cell in row[3:] for name in re.findall(r"`(\w+)`", cell)}
+        named = {name for row in rows for cell in row[2:] for name in re.findall(r"`(\w+)`", cell)}
         for name in sorted(named & set(shapes)):
             parts += _shape(name, shapes[name])
     return "\n".join(parts)
