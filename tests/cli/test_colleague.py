@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,8 +29,13 @@ OUT_SECONDS_MAX = 1.0
 """Longest time from the command that removes a member to the moment when its session is told, on its own machine."""
 
 
-def _ip(*args: str) -> None:
-    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
+def _ip(*args: str, inside: Sequence[str] = ()) -> None:
+    subprocess.run([*inside, "ip", *args], check=True, capture_output=True, text=True)
+
+
+def _inside(namespace: str) -> list[str]:
+    """Return the beginning of a command in a network namespace. `ip netns exec` also mounts, which a chroot refuses."""
+    return ["nsenter", f"--net=/run/netns/{namespace}"]
 
 
 class Elsewhere:
@@ -43,7 +48,7 @@ class Elsewhere:
 
     def command(self, *args: str) -> list[str]:
         """Return the command that runs `tieline` there."""
-        return ["ip", "netns", "exec", self.namespace, str(TIELINE), *args]
+        return [*_inside(self.namespace), str(TIELINE), *args]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -83,7 +88,7 @@ def elsewhere() -> Iterator[Elsewhere]:
         _ip("address", "add", f"10.213.{number}.1/30", "dev", here)
         _ip("link", "set", here, "up")
         for command in (("address", "add", f"10.213.{number}.2/30", "dev", there), ("link", "set", there, "up")):
-            _ip("-n", name, *command)
+            _ip(*command, inside=_inside(name))
         folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         yield Elsewhere(name, f"10.213.{number}.1", folder)
