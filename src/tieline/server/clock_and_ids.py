@@ -18,6 +18,9 @@ class SystemClockAndIds:
 
     def __init__(self, clock: Clock | None = None, token_prefix: str = TOKEN_PREFIX) -> None:
         self.clock = clock or Clock()
+        # The milliseconds since 1970 by the hub's clock, and those by which it was set since the last call.
+        self.now_ms = self.clock.now_ms
+        self.take_step_ms = self.clock.take_step_ms
         # Text with which every token begins. The tokens of a room have another prefix, which contains the room's id.
         self._token_prefix = token_prefix
         # Ids must be unique and must sort. They are not secret, so a seeded generator is enough for their tail.
@@ -27,14 +30,6 @@ class SystemClockAndIds:
         self._id_count = 0
         self._id_prefix = ""
         self._id_tail = ""
-
-    def now_ms(self) -> int:
-        """Return the milliseconds since 1970, by the hub's clock."""
-        return self.clock.now_ms()
-
-    def take_step_ms(self) -> int:
-        """Return the milliseconds by which the clock was set since the last call; 0 if it was not set."""
-        return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:
         """Return true if the hub's time may be wrong. While this is so, the hub deletes no old data."""
