@@ -108,6 +108,7 @@ def test_connecting_proves_the_connection_and_disconnecting_restores_every_byte(
     assert "proved: the hook shows a message to claude-of-anna" in done.stdout
     assert "proved: the MCP server starts with 9 tools and answers the message as claude-of-anna" in done.stdout
     assert "not proved: that the program itself" in done.stdout
+    assert "claude-code: messages come at turn boundaries" in done.stdout
     assert 'send @claude-of-anna "Who are you?" --as me' in done.stdout
     # The canary is gone, and what really waits was not touched.
     assert not [name for name in hub.member_names() if "canary" in name]

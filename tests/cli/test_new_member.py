@@ -14,21 +14,28 @@ from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 pytestmark = pytest.mark.slow
 
 
+def made(name: str) -> str:
+    """Return the line that says that a command made a member."""
+    return f"tieline: {name} is a new member now, an agent; for a person: 'tieline member kind {name} human'.\n"
+
+
 def test_send_and_inbox_make_a_new_name_and_say_so_in_one_line(hub: HubProcess, bob: str) -> None:
     sent = hub.cli("send", f"@{bob}", "hello", "--as", "quentin", "--json")
-    assert (sent.returncode, sent.stderr) == (0, "tieline: quentin is a new member now.\n")
+    assert (sent.returncode, sent.stderr) == (0, made("quentin"))
     assert json.loads(sent.stdout)["recipients"] == 1
     assert hub.cli("send", f"@{bob}", "again", "--as", "quentin").stderr == ""
     shown = hub.cli("inbox", "--json", env={"TIELINE_AGENT": "zoe"})
-    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "[]\n", "tieline: zoe is a new member now.\n")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "[]\n", made("zoe"))
     assert {"quentin", "zoe"} <= hub.member_names()
+    # The command that the line names.
+    assert hub.cli("member", "kind", "quentin", "human").returncode == 0
 
 
 def test_a_name_like_another_one_is_pointed_out(hub: HubProcess) -> None:
     hub.add_members("rosalind")
     done = hub.cli("inbox", "--as", "rosalnid")
     assert done.returncode == 0
-    assert "rosalnid is a new member now. Did you mean rosalind? 'tieline member remove rosalnid'" in done.stderr
+    assert "rosalnid human'. Did you mean rosalind? 'tieline member remove rosalnid'" in done.stderr
 
 
 def test_names_that_no_member_may_have_are_refused(hub: HubProcess) -> None:
@@ -75,12 +82,12 @@ def test_many_at_once_make_one_member(hub: HubProcess, bob: str) -> None:
     ]
     said = [process.communicate(timeout=60)[1] for process in started]
     assert [process.returncode for process in started] == [0] * 2, said
-    assert "".join(said) == "tieline: zzyzx is a new member now.\n"
+    assert "".join(said) == made("zzyzx")
 
 
 def test_run_and_mcp_make_a_new_name_but_never_again_in_the_same_run(hub: HubProcess) -> None:
     done = hub.cli("run", "--as", "runner", "--", "true")
-    assert (done.returncode, done.stderr) == (0, "tieline: runner is a new member now.\n")
+    assert (done.returncode, done.stderr) == (0, made("runner"))
     read, write = os.pipe()
     with subprocess.Popen(
         [str(TIELINE), "mcp", "--as", "toolbox"],
@@ -96,7 +103,7 @@ def test_run_and_mcp_make_a_new_name_but_never_again_in_the_same_run(hub: HubPro
         assert hub.cli("member", "remove", "toolbox").returncode == 0
         assert process.stderr is not None
         lines = [process.stderr.readline() for _ in range(2)]
-        assert lines[0] == "tieline: toolbox is a new member now.\n"
+        assert lines[0] == made("toolbox")
         assert "toolbox was removed" in lines[1]
         assert "toolbox" not in hub.member_names()
         os.close(write)

@@ -119,6 +119,10 @@ def test_a_connected_program_is_shown_a_message_and_answers_by_our_tool(
         said = connected.connect()
         assert said.count("  proved: ") == 2
         assert "  not proved: " in said
+        assert ("and wake it when idle." in said, "; it cannot be woken" in said) == (
+            program == "claude-code",
+            program != "claude-code",
+        )
         assert connected.tieline("send", f"@{connected.member}", "QUESTION", "--as", "alice").returncode == 0
         connected.ask("look around")
         assert bodies(hub, "alice") == ["ANSWER to QUESTION"]

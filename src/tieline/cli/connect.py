@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from tieline.agents.hooks import FORMS, Program
+from tieline.agents.hooks import FORMS, Program, way
 from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.hooks import print_diff
@@ -263,6 +263,7 @@ async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> "Con
     await _apply(plan)
     if not json:
         say(f"{program} is connected as {plan.connection.member}; 'tieline disconnect {program}' undoes it.")
+        say(f"{program}: {way(program, wake=plan.connection.wake)}.")
     proved, problems = await try_connection(plan.link, plan.connection, plan.parts)
     document.applied, document.not_proved, document.next = True, [NOT_PROVED], _next_steps(plan)
     document.proved, document.problems = proved, problems

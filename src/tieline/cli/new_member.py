@@ -74,12 +74,13 @@ def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
 
 
 def say_made(name: str, near: "Sequence[str]" = ()) -> None:
-    """Print that the member `name` was created.
+    """Print that the member `name` was created. It is an agent, and nothing here can tell that a person uses the name.
 
     `near` are similar names of other members. They are printed because the new name may be a typing error.
     """
     meant = f" Did you mean {' or '.join(near)}? 'tieline member remove {name}' removes {name}." if near else ""
-    warn(neutral_line(f"tieline: {name} is a new member now.{meant}"))
+    person = f"an agent; for a person: 'tieline member kind {name} human'"
+    warn(neutral_line(f"tieline: {name} is a new member now, {person}.{meant}"))
 
 
 @contextmanager
