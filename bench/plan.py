@@ -12,11 +12,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     """A load on one server."""
 
     client: str
-    """`sdk` is the shipped client; `lean` writes bytes by hand and keeps no future; `redis` speaks to Redis."""
+    """The client that puts the load on the server: a key of `bench.load.CLIENTS`."""
     server_pid: int
     home: str
     http: str = ""
-    """Address of a hub's metrics; empty for a server that is no hub and has no members and inboxes."""
+    """Address of a hub's HTTP port; empty for a server that is no hub and has no members and inboxes."""
+    address: str = ""
+    """Address of a server that is no hub: host and port, or the path of a socket."""
+    port: str = ""
+    """The hub's port to use, or the request to measure, if a client knows several."""
     senders: int = 1
     recipients: int = 1
     fan_out: bool = False
@@ -25,6 +29,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Measured sends of all senders together."""
     warm_up: int
     """Sends before the measured ones."""
+    single: bool = False
+    """Messages are sent one at a time, with pauses, and each is measured."""
     window: int = 256
     """Limit of sends of one sender that wait for `accepted`."""
     credit: int = 1024
@@ -56,3 +62,6 @@ class Result(Struct, frozen=True):
     batches: float
     """Batches of commands that the hub decided during the load; `commits` counts its commits."""
     commits: float
+    answered: float = 0.0
+    """Median seconds until a single message was answered; `delivered` until its recipient had it."""
+    delivered: float = 0.0

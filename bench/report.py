@@ -1,6 +1,6 @@
 """Reports: the results of a benchmark, for people as a table and for programs as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct, field
@@ -26,6 +26,36 @@ class Goal(Struct, frozen=True):
     """`None` when the figure was not measured."""
 
 
+class Wanted(Struct, frozen=True):
+    """A bound that the median of some figures should keep: `least` or `most`."""
+
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The bound for a table."""
+        return f"≥ {self.least:g}" if self.least is not None else f"≤ {self.most:g}"
+
+    def met(self, values: Sequence[float]) -> bool | None:
+        """True if the median keeps the bound; `None` without figures."""
+        if not values:
+            return None
+        middle = median(values)
+        return (self.least is None or middle >= self.least) and (self.most is None or middle <= self.most)
+
+    def verdict(self, values: Sequence[float]) -> str:
+        """`reached`, `missed` or `not measured`."""
+        return _VERDICTS[self.met(values)]
+
+    def goal(self, name: str, values: Sequence[float], form: str = "{:.2f}") -> Goal:
+        """The goal with the figures that this run reached."""
+        return Goal(name, self.text, spread(values, form), self.met(values))
+
+
+_VERDICTS = {True: "reached", False: "missed", None: "not measured"}
+
+
 class Report(Struct):
     """Results of one benchmark."""
 
@@ -35,6 +65,10 @@ class Report(Struct):
     notes: list[str] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Every figure of every round, by series, in the order of the rounds."""
+    cpu_us: dict[str, float] = field(default_factory=dict)
+    """Medians for the history, by load: processor time of the hub per message, or per delivery of a fan-out."""
+    ratios_to: dict[str, float] = field(default_factory=dict)
+    """Medians for the history, by load: ratios to references."""
 
     def add(self, series: str, value: float) -> None:
         """Add a figure of this round."""
@@ -44,6 +78,14 @@ class Report(Struct):
         """Median of a series."""
         values = self.samples.get(series)
         return median(values) if values else None
+
+    def remember(self, load: str, cpu: str, ratios: Mapping[str, Sequence[float]]) -> None:
+        """Keep the medians of a load for the history: those of the series `cpu`, and of ratios by name."""
+        if self.samples.get(cpu):
+            self.cpu_us[f"{self.name}, {load}"] = round(median(self.samples[cpu]), 2)
+        for name, values in ratios.items():
+            if values:
+                self.ratios_to[f"{self.name}, {load}, {name}"] = round(median(values), 3)
 
     def spread(self, series: str, form: str = "{:,.0f}") -> str:
         """Median of a series with its range."""
@@ -85,7 +127,6 @@ def show_goals(console: Console, reports: Sequence[Report]) -> None:
     drawn = RichTable(title="Goals", title_justify="left", title_style="bold")
     for column in ("goal", "wanted", "reached", ""):
         drawn.add_column(column, overflow="fold")
-    words = {True: "met", False: "missed", None: "not measured"}
     for goal in goals:
-        drawn.add_row(goal.name, goal.wanted, goal.reached, words[goal.met])
+        drawn.add_row(goal.name, goal.wanted, goal.reached, _VERDICTS[goal.met])
     console.print(drawn)

@@ -12,6 +12,7 @@ from pathlib import Path
 from bench import durable, processes
 from bench.context import Context
 from bench.report import Goal, Report, Table
+from bench.wire import put
 from tieline.wire.home import read_running
 
 SYNCS_PER_CHECKPOINT = 3
@@ -29,7 +30,7 @@ def _read_calls(path: Path, start: float, end: float) -> Counter[str]:
 
 
 def _round(context: Context, report: Report) -> Counter[str]:
-    load = durable.ONE
+    load = durable.ONE.load
     messages = context.scaled(load.messages)
     with processes.temporary_home(context.folder) as home:
         trace = home / "trace"
@@ -42,7 +43,7 @@ def _round(context: Context, report: Report) -> Counter[str]:
             server = processes.Server(running.pid, home, running.http)
             time.sleep(0.5)
             before, start = server.figures(), time.time()
-            durable.put(load, durable.DURABLE, server, messages, "burst")
+            put("sdk", load, server, messages, "burst")
             after, end = server.figures(), time.time()
             # strace ends with the hub; the hub must get the signal itself.
             processes.end_by_pid(running.pid, process)

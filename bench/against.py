@@ -1,0 +1,156 @@
+"""Processor time per message of this tree beside another commit, interleaved: `python -m bench.against REF`.
+
+It checks REF out to a temporary worktree. The hubs of both trees run at once and take the same loads in random order,
+from the clients of this tree. REF's hub uses this environment if both trees have the same lock of dependencies,
+otherwise one that is made from its own lock. The exit code is 1 if the processor time of any load grew by more than a
+tenth.
+"""
+
+import argparse
+import contextlib
+import filecmp
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from msgspec import Struct
+from rich.console import Console
+
+from bench import ac7, backchannel, channels, durable, fanout, peerbus, processes, relay
+from bench.__main__ import DEFAULT_FOLDER
+from bench.context import Context
+from bench.processes import PEERS, ROOT, BenchError, Server, temporary_home
+from bench.report import Report, Table, Wanted, show, spread
+from bench.wire import Load, cpu_figure, figures, put
+
+GROWTH_MAX = 1.1
+_LOCK = Path("requirements") / "run.lock"
+_HERE, _THERE = "now", "before"
+
+
+class Subject(Struct, frozen=True):
+    """Loads for one kind of hub."""
+
+    name: str
+    client: str
+    loads: tuple[Load, ...]
+    settings: str = ""
+
+
+class Tree(Struct, frozen=True):
+    """A checkout, and the interpreter that has what its hub needs."""
+
+    folder: Path
+    python: str
+
+    def hub(self, context: Context, subject: Subject) -> AbstractContextManager[Server]:
+        """A hub with the code of this checkout."""
+        return processes.hub(context.folder, "sqlite", settings=subject.settings, tree=self.folder, python=self.python)
+
+
+def subjects() -> list[Subject]:
+    """Every load of every wire; agent-relay only if its SDK is installed."""
+    wires = [ac7.WIRE, backchannel.WIRE, channels.WIRE, peerbus.WIRE]
+    if (PEERS / "node_modules").exists():
+        wires.append(relay.WIRE)
+    own = (durable.ONE.load, durable.EIGHT.load, fanout.SDK.load)
+    return [
+        Subject("native", "sdk", own),
+        *(Subject(wire.name, wire.client, wire.loads, wire.settings) for wire in wires),
+    ]
+
+
+@contextlib.contextmanager
+def checked_out(ref: str, folder: Path) -> Iterator[Tree]:
+    """A temporary worktree of a commit."""
+    with temporary_home(folder) as home:
+        tree = home / "tree"
+        _git("worktree", "add", "--quiet", "--detach", str(tree), ref)
+        try:
+            yield Tree(tree, _python_for(tree, home / "venv"))
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*arguments: str) -> None:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+
+
+def _python_for(tree: Path, venv: Path) -> str:
+    """This interpreter if it has the same packages, otherwise one in an environment made from the tree's lock."""
+    if filecmp.cmp(ROOT / _LOCK, tree / _LOCK, shallow=False):
+        return sys.executable
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    python = venv / "bin" / "python"
+    install = [str(python), "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--require-hashes"]
+    subprocess.run([*install, "-r", str(tree / _LOCK)], check=True)
+    return str(python)
+
+
+def compare(context: Context, trees: dict[str, Tree], chosen: Sequence[Subject], told: Callable[[str], None]) -> Report:
+    """Put every load on the hubs of both trees, in random order, in every round."""
+    report = Report("against")
+    for number in context.rounds():
+        for subject in chosen:
+            with ExitStack() as stack:
+                hubs = {name: stack.enter_context(tree.hub(context, subject)) for name, tree in trees.items()}
+                for index, load in enumerate(subject.loads):
+                    for name in context.chance.sample(list(hubs), len(hubs)):
+                        messages = context.scaled(load.messages)
+                        result = put(subject.client, load, hubs[name], messages, f"b{number}-{index}")
+                        cpu = figures(load, result)[cpu_figure(load)]
+                        report.add(f"{subject.name}, {load.name} | {name}", cpu)
+        told(f"round {number + 1}; load average {os.getloadavg()[0]:.2f}")
+    return report
+
+
+def judge(report: Report) -> tuple[Table, bool]:
+    """The table of all loads, and true if no load costs more than a tenth more."""
+    limit = Wanted(most=GROWTH_MAX)
+    table = Table("hub CPU µs a message, or a delivery of a fan-out", ["load", _THERE, _HERE, "now ÷ before", ""])
+    kept = True
+    for name in dict.fromkeys(series.rpartition(" | ")[0] for series in report.samples):
+        before, now = f"{name} | {_THERE}", f"{name} | {_HERE}"
+        ratios = report.ratios(now, before)
+        grew = limit.met(ratios) is False
+        kept = kept and not grew
+        row = [report.spread(before, "{:.1f}"), report.spread(now, "{:.1f}"), spread(ratios, "{:.2f}")]
+        table.rows.append([name, *row, "grew" if grew else ""])
+    return table, kept
+
+
+def main() -> int:
+    """Compare this tree with the commit that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
+    parser.add_argument("ref", help="the commit to compare with")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="native or protocols; default: all")
+    parser.add_argument("--quick", action="store_true", help="3 rounds with smaller counts instead of 7")
+    parser.add_argument("--rounds", type=int, help="as many rounds as this")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where homes are made; must be a real disk")
+    parser.add_argument("--minutes", type=float, default=45.0, help="start no further round after this long")
+    arguments = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    folder = arguments.dir.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    context = Context(folder, quick=arguments.quick, rounds=arguments.rounds, minutes_max=arguments.minutes)
+    chosen = [subject for subject in subjects() if not arguments.names or subject.name in arguments.names]
+    try:
+        with checked_out(arguments.ref, folder) as there:
+            trees = {_THERE: there, _HERE: Tree(ROOT, sys.executable)}
+            report = compare(context, trees, chosen, lambda text: console.print(text, highlight=False))
+    except (BenchError, OSError, subprocess.CalledProcessError) as error:
+        console.print(f"error: {error}", style="red", highlight=False)
+        return 2
+    table, kept = judge(report)
+    report.tables.append(table)
+    show(console, report)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
