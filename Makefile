@@ -58,7 +58,7 @@ BENCH_TABLE  := durable latency fanout ac7 channels relay backchannel peerbus
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
 
-.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench bench-history bench-against bench-ready derive format console docs pipeline dist image lock clients clean again
+.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench bench-history bench-against bench-ready derive format console docs shots pipeline dist image lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a cha
 console: $(STAMPS)/console ## build the web console
 
 docs: $(STAMPS)/site ## build the documentation, strictly; the hub serves it at /docs
+
+shots: $(STAMPS)/dev $(STAMPS)/console $(STAMPS)/site $(STAMPS)/debian ## pictures of the console and the documentation in build/shots, to look at
+	@$(BIN)/python -m scripts.shots $(ARGS)
 
 dist: $(STAMPS)/console $(STAMPS)/site ## build a whole wheel and sdist in dist/, with the console, the documentation and the commit
 	@rm -rf dist
