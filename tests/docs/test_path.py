@@ -21,7 +21,7 @@ from tests.server.hubs import ALONE, running_hub
 
 SOURCE = Path(tieline.__file__).parent
 THREADS = ("MainThread", "broker")
-MESSAGES = 5
+MESSAGES = 20
 """Some functions run only now and then. The path is what each of so many messages needs."""
 
 Function = tuple[str, str]
