@@ -81,6 +81,7 @@ class Claims:
             return None
         self._announce()
         try:
+            # spec, Claims: a rename succeeds for one reader only.
             waiting.rename(self._claimed(message_id))
         except FileNotFoundError:
             return None
@@ -103,6 +104,7 @@ class Claims:
         Delete the message's file. If `keep` is true, leave the file in `cur/` instead.
         """
         self._open.remove(message_id)
+        # spec, Local spool layout: a handled message is deleted, or kept in cur/.
         if keep:
             self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")
         else:

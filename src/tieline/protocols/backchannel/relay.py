@@ -179,10 +179,12 @@ class Relay(RouteApp):
             return _refused(invited)
         if token is not None and invited is None:
             cached = await self._sessions.of(token)
+            # spec, Relay API: with its own token, an agent registers again and gets its record.
             if isinstance(cached, CachedSession) and cached.member == name:
                 return await self._record(token, cached)
             if isinstance(cached, Refusal) and cached.code is not Code.UNAUTHORIZED:
                 return _refused(cached)
+        # spec, Trust model: a relay with a room token registers new names only for those who show it.
         if invited is None and not self._registrar.is_open:
             self._registrar.count_wrong(address, now_ms)
             holder = await self._registrar.holder(name)
@@ -265,6 +267,7 @@ class Relay(RouteApp):
         if isinstance(reply, Refusal):
             return _unsent(reply, draft.to)
         assert isinstance(reply, r.Accepted), f"the hub answered with {reply}"
+        # spec, Trust model: the relay sets the sender from the token, whatever the request says.
         return answer(view.sent(reply.message_id, call.member, draft))
 
     async def take(self, call: Call, form: view.Claim) -> Answer:
@@ -277,6 +280,7 @@ class Relay(RouteApp):
                 pass
         message_id = self._ids.find(form.id, call.member)
         claimed = await call.get(lambda session: c.Claim(session, message_id=message_id), r.Claimed)
+        # spec, Claims: exactly one reader gets a message; for all others it is gone, which is no error.
         if claimed.delivery is None:
             return _NOTHING
         return answer({"message": view.received(claimed.delivery.message, self._ids)})
@@ -284,6 +288,7 @@ class Relay(RouteApp):
     async def inbox(self, call: Call, _: None) -> Answer:
         """List unread messages, oldest first, without claiming them."""
         name = call.params["agent"]
+        # spec, Relay API: a token reads only the inbox of its own agent.
         if name != call.member:
             return not_yours(call.member, name)
         unread = [item async for item in self._unread(call)]

@@ -274,6 +274,7 @@ class Spool:
                 folder = self.folder(agent)
                 name = f"{message.id}{SUFFIX}"
                 content = encoded.setdefault(message.id, encode(message))
+                # spec, Local spool layout: a file is written in tmp/, and renamed into new/ when it is whole.
                 for box in ("tmp", "new"):
                     disk.make_folder(folder / box)
                 written.append((folder / "tmp" / name, folder / "new" / name))

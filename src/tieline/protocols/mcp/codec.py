@@ -172,6 +172,7 @@ def decode(body: bytes) -> list[Message]:
     for message in found:
         if message.jsonrpc != "2.0":
             raise Invalid(INVALID_REQUEST, "a message needs jsonrpc 2.0")
+        # spec, Base Protocol, Requests: the id must not be null.
         if message.is_request and message.id is None:
             raise Invalid(INVALID_REQUEST, "the id of a request is a number or a text")
         if message.method is UNSET and message.result is UNSET and message.error is UNSET:
@@ -319,6 +320,7 @@ def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
     sessions.
     """
     asked = (params or {}).get("protocolVersion")
+    # spec, Lifecycle, Version Negotiation: the server answers with a version that it speaks.
     version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     return version, {
         "protocolVersion": version,

@@ -128,6 +128,7 @@ class Mcp(Server):
         """Answer an HTTP request at `/mcp`, or run the stream that the request opens."""
         opened: _Opened | None = None
         try:
+            # spec, Streamable HTTP, Security Warning: the header Origin is checked.
             if foreign(scope):
                 raise _Refused(403, Invalid(codec.INVALID_REQUEST, "a page of another site cannot use this hub"))
             version = header(scope, codec.VERSION_HEADER)
@@ -271,6 +272,7 @@ class Mcp(Server):
 
     def _session(self, caller: Caller, scope: Scope) -> McpSession:
         named = header(scope, codec.SESSION_HEADER)
+        # spec, Streamable HTTP, Session Management: without its id 400, with one that has ended 404.
         if named is None:
             raise _Refused(400, Invalid(codec.INVALID_REQUEST, "the header Mcp-Session-Id is missing"))
         session = self._sessions.get(named)
@@ -283,6 +285,7 @@ class Mcp(Server):
         session = self._session(caller, scope)
         if not _accepts_events(scope):
             raise _Refused(406, Invalid(codec.INVALID_REQUEST, "accept text/event-stream"))
+        # spec, Streamable HTTP, Resumability and Redelivery: the client names the last event that it has.
         last = header(scope, b"last-event-id") or ""
         stream = Stream(send)
         await stream.begin((codec.SESSION_HEADER, session.id.encode()))
@@ -300,6 +303,7 @@ class Mcp(Server):
         for message in messages:
             if message.named == "notifications/cancelled":
                 self._cancel(session, message)
+        # spec, Streamable HTTP, Sending Messages to the Server: without a request, the answer is 202.
         if not asked:
             return await respond(send, Answer(202, b""))
         return await self._respond(caller, asked, scope, receive, send, session, is_list=len(messages) > 1)
@@ -319,6 +323,7 @@ class Mcp(Server):
         await respond(send, Answer(200, codec.answer(_id(message), result), b"application/json", headers=headers))
 
     def _cancel(self, session: McpSession, message: Message) -> None:
+        # spec, Cancellation: an unknown request is ignored.
         number = (message.params or {}).get("requestId")
         # True equals 1, but it is no id.
         if isinstance(number, int | str) and not isinstance(number, bool):
