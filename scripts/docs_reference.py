@@ -19,14 +19,15 @@ from urllib.request import urlopen
 
 import msgspec
 
+from tieline.protocols import protocols
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "docs" / "reference" / "tables.md"
 _SKILL = ROOT / "src" / "tieline" / "agents" / "SKILL.md"
 _WAIT_SECONDS = 10  # a hub in memory answers at once
 _DOCUMENTS = {
     "The hub": "/api/openapi.json",
-    "backchannel": "/v1/openapi.json",
-    "ac7": "/ac7/openapi.json",
+    **{protocol.name: protocol.openapi for protocol in protocols() if protocol.openapi},
 }
 
 

@@ -19,7 +19,8 @@ from tieline.protocols import protocols
 from tieline.server.config import load_config
 from tieline.wire.protocol import Protocol
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocols.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "protocols.md"
 OURS = ("ac7", "agent-channels", "agent-relay", "backchannel", "mcp", "peerbus")
 
 
@@ -39,6 +40,12 @@ def test_the_page_says_how_the_toy_declares_itself_and_every_field_that_there_is
     optional = dict(zip(Protocol.__struct_fields__[::-1], Protocol.__struct_defaults__[::-1], strict=False))
     needed = {name: optional.get(name, msgspec.NODEFAULT) is msgspec.NODEFAULT for name in Protocol.__struct_fields__}
     assert {name: bool(mark) for name, mark in told} == needed
+
+
+def test_the_menu_of_the_documentation_has_the_page_of_each_protocol() -> None:
+    menu = (ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8")
+    folders = {name.replace("-", "_") for name in OURS}
+    assert set(re.findall(r'"wire/(\w+)\.md"', menu)) == {*folders, "tieline"}
 
 
 @pytest.mark.parametrize("name", OURS)

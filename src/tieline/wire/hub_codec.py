@@ -1,9 +1,9 @@
 """Encoding of the Hub port (the interface that protocols use) as bytes, if protocol and hub are in different processes.
 
-Used by: the code that transports the bytes. Uses: the contract (the types of commands, replies and messages). A payload
-is a JSON array of pairs. Each pair has the name of a type in the contract, and the fields of one value of that type. So
-a new command or reply needs no change here. The format is JSON, because the data of a message may hold integers of any
-size, and MessagePack cannot encode large integers.
+Used by: its test, because no protocol runs in a process of its own yet. Uses: the contract (the types of commands,
+replies and messages). A payload is a JSON array of pairs. Each pair has the name of a type in the contract, and the
+fields of one value of that type. So a new command or reply needs no change here. The format is JSON, because the data
+of a message may hold integers of any size, and MessagePack cannot encode large integers.
 """
 
 from collections.abc import Sequence

@@ -222,6 +222,8 @@ class Protocol(Struct, frozen=True, kw_only=True):
     accepts this cookie."""
     token_prefixes: tuple[str, ...] = ()
     """Texts with which tokens of the protocol begin. Such tokens are removed from stored activity."""
+    openapi: str = ""
+    """Path of the OpenAPI document of the protocol's routes on the HTTP port. Empty if there is none."""
     in_rooms: bool = False
     """True if this protocol also works in rooms other than the common room. (A room is a hub behind the same HTTP
     port.) Such a protocol uses only the HTTP port, and each request names its room. In these rooms, the server's

@@ -66,5 +66,6 @@ PROTOCOL = Protocol(
     runner_variable="AC7_RUNNER_SOCKET",
     login_cookie="ac7_session",
     token_prefixes=("ac7_",),
+    openapi="/ac7/openapi.json",
     in_rooms=True,
 )

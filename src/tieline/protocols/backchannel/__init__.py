@@ -63,5 +63,6 @@ PROTOCOL = Protocol(
     tools=_tools,
     commands=_commands,
     room_header=ROOM_HEADER,
+    openapi="/v1/openapi.json",
     in_rooms=True,
 )
