@@ -3,7 +3,7 @@
 It checks REF out to a temporary worktree. The hubs of both trees run at once and take the same loads in random order,
 from the clients of this tree. REF's hub uses this environment if both trees have the same lock of dependencies,
 otherwise one that is made from its own lock. The exit code is 1 if the processor time of any load grew by more than a
-tenth.
+tenth, also when the loads that seem to have grown are measured for as many rounds again.
 """
 
 import argparse
@@ -14,9 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.console import Console
 
 from bench import ac7, backchannel, channels, durable, fanout, peerbus, processes, relay
@@ -92,9 +94,10 @@ def _python_for(tree: Path, venv: Path) -> str:
     return str(python)
 
 
-def compare(context: Context, trees: dict[str, Tree], chosen: Sequence[Subject], told: Callable[[str], None]) -> Report:
+def compare(
+    context: Context, trees: dict[str, Tree], chosen: Sequence[Subject], report: Report, told: Callable[[str], None]
+) -> None:
     """Put every load on the hubs of both trees, in random order, in every round."""
-    report = Report("against")
     for number in context.rounds():
         for subject in chosen:
             with ExitStack() as stack:
@@ -104,24 +107,36 @@ def compare(context: Context, trees: dict[str, Tree], chosen: Sequence[Subject],
                         messages = context.scaled(load.messages)
                         result = put(subject.client, load, hubs[name], messages, f"b{number}-{index}")
                         cpu = figures(load, result)[cpu_figure(load)]
-                        report.add(f"{subject.name}, {load.name} | {name}", cpu)
+                        report.add(f"{_title(subject, load)} | {name}", cpu)
         told(f"round {number + 1}; load average {os.getloadavg()[0]:.2f}")
-    return report
 
 
-def judge(report: Report) -> tuple[Table, bool]:
-    """The table of all loads, and true if no load costs more than a tenth more."""
+def _title(subject: Subject, load: Load) -> str:
+    return f"{subject.name}, {load.name}"
+
+
+def judge(report: Report) -> tuple[Table, list[str]]:
+    """The table of all loads, and the names of those that cost more than a tenth more."""
     limit = Wanted(most=GROWTH_MAX)
     table = Table("hub CPU µs a message, or a delivery of a fan-out", ["load", _THERE, _HERE, "now ÷ before", ""])
-    kept = True
+    grown = []
     for name in dict.fromkeys(series.rpartition(" | ")[0] for series in report.samples):
         before, now = f"{name} | {_THERE}", f"{name} | {_HERE}"
         ratios = report.ratios(now, before)
-        grew = limit.met(ratios) is False
-        kept = kept and not grew
+        if grew := limit.met(ratios) is False:
+            grown.append(name)
         row = [report.spread(before, "{:.1f}"), report.spread(now, "{:.1f}"), spread(ratios, "{:.2f}")]
         table.rows.append([name, *row, "grew" if grew else ""])
-    return table, kept
+    return table, grown
+
+
+def only(chosen: Sequence[Subject], titles: Sequence[str]) -> list[Subject]:
+    """The subjects with only the loads of these titles."""
+    kept = [
+        replace(subject, loads=tuple(load for load in subject.loads if _title(subject, load) in titles))
+        for subject in chosen
+    ]
+    return [subject for subject in kept if subject.loads]
 
 
 def main() -> int:
@@ -133,23 +148,29 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="as many rounds as this")
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where homes are made; must be a real disk")
     parser.add_argument("--minutes", type=float, default=45.0, help="start no further round after this long")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # names may follow options
     console = Console(width=None if sys.stdout.isatty() else 150)
     folder = arguments.dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     context = Context(folder, quick=arguments.quick, rounds=arguments.rounds, minutes_max=arguments.minutes)
+    report = Report("against")
+    told = partial(console.print, highlight=False)
     chosen = [subject for subject in subjects() if not arguments.names or subject.name in arguments.names]
     try:
         with checked_out(arguments.ref, folder) as there:
             trees = {_THERE: there, _HERE: Tree(ROOT, sys.executable)}
-            report = compare(context, trees, chosen, lambda text: console.print(text, highlight=False))
+            compare(context, trees, chosen, report, told)
+            if again := judge(report)[1]:
+                # Among many loads, one seems to have grown by chance, on a machine that does other work too.
+                told(f"once more: {'; '.join(again)}")
+                compare(context, trees, only(chosen, again), report, told)
     except (BenchError, OSError, subprocess.CalledProcessError) as error:
         console.print(f"error: {error}", style="red", highlight=False)
         return 2
-    table, kept = judge(report)
+    table, grown = judge(report)
     report.tables.append(table)
     show(console, report)
-    return 0 if kept else 1
+    return 1 if grown else 0
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench import history
-from bench.against import judge
+from bench.against import judge, only, subjects
 from bench.report import Report, Wanted
 
 
@@ -31,9 +31,19 @@ def measured(*rounds: tuple[float, float]) -> Report:
 def test_processor_time_that_grew_by_more_than_a_tenth_in_the_median_round_fails(
     rounds: list[tuple[float, float]], kept: bool
 ) -> None:
-    table, verdict = judge(measured(*rounds))
-    assert verdict is kept
+    table, grown = judge(measured(*rounds))
+    assert grown == ([] if kept else ["ac7, 1 connection"])
     assert [row[-1] for row in table.rows] == ["" if kept else "grew"]
+
+
+def test_only_the_loads_that_seem_to_have_grown_are_measured_again() -> None:
+    chosen = subjects()
+    assert [subject.name for subject in chosen][:3] == ["native", "ac7", "backchannel"]
+    again = only(chosen, ["ac7, 1 connection", "native, 8→8", "backchannel, 1 connection"])
+    assert [(subject.name, [load.name for load in subject.loads]) for subject in again] == [
+        ("native", ["8→8"]),
+        ("ac7", ["1 connection"]),
+    ]
 
 
 def test_a_goal_is_reached_missed_or_not_measured() -> None:
