@@ -2,11 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import create_table_with_add_actions
 from pyarrow import parquet
 
 from tieline.pipeline.lake import COMMITS, SCHEMA_VERSION, Commit, Lake, LakeError
@@ -54,6 +57,35 @@ def test_any_reader_of_delta_reads_a_table_and_the_commits(tmp_path: Path) -> No
     commits = lake.table(COMMITS).to_pyarrow_dataset()
     assert duckdb.execute("SELECT number, position['main'] FROM commits").fetchall() == [(1, 2)]
     assert commits.count_rows() == 1
+
+
+def test_a_reader_that_filters_gets_all_rows_also_by_columns_without_statistics_and_without_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = pa.schema([("word", pa.string()), ("cost", pa.int64()), ("at_ms", pa.int64())])
+    wide = pa.schema([*narrow, ("late", pa.int64())])
+    lake = Lake(tmp_path)
+
+    def add(number: int, schema: pa.Schema) -> None:
+        values = {"word": ["a", None], "cost": [None, 2], "at_ms": [DAY_MS, DAY_MS], "late": [None, 3]}
+        rows = pa.table({name: values[name] for name in schema.names}, schema)
+        files = list(TableWriter(lake.storage, "edges", number, schema, "at_ms").write(iter([rows])))
+        lake.commit_table("edges", number, schema, files)
+
+    with monkeypatch.context() as older:
+        # The tables of an older program do not say which columns their statistics describe.
+        def create(*args: Any, configuration: object, **options: Any) -> None:
+            create_table_with_add_actions(*args, **options)
+
+        older.setattr("tieline.pipeline.lake.create_table_with_add_actions", create)
+        add(1, narrow)
+    add(2, narrow)
+    add(3, wide)
+    edges = DeltaTable(tmp_path / "edges").to_pyarrow_dataset()  # DuckDB finds it by this name
+    found = "SELECT count(*) FROM edges WHERE "
+    for where, rows in {"word = 'a'": 3, "word IS NULL": 3, "cost IS NULL": 3, "cost = 2": 3, "late = 3": 1}.items():
+        assert duckdb.execute(found + where).fetchone() == (rows,), where
+    assert edges.count_rows() == 6
 
 
 def test_a_file_says_which_values_it_spans(tmp_path: Path) -> None:

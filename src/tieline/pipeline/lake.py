@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from msgspec import Struct
 from pyarrow import fs, parquet
 
-from tieline.pipeline.storage import DataFile, Storage
+from tieline.pipeline.storage import DataFile, Storage, counted_columns
 
 COMMITS = "commits"
 DAY, OPEN = "day", "open"
@@ -49,6 +49,9 @@ _COMMITS_KEPT = 100
 _KEPT_HOURS = 24
 """Hours for which readers may still use a file after a commit has replaced it. Then `sweep` deletes the file."""
 _CONFIGURATION = {"delta.checkpointInterval": "20"}
+_COUNTED = "delta.dataSkippingStatsColumns"
+"""Property of a table with the columns that its statistics describe. Without it, readers take a column that has no
+statistics for one without values, and leave out its rows."""
 _SMALL_BYTES = 16 << 20
 _FILES_MAX = 64
 """If one day of a table has more small files than this, they are merged."""
@@ -288,7 +291,8 @@ class Lake:
             keys = list(opened.metadata().partition_columns)
         kinds = {DAY: pa.date32(), OPEN: pa.bool_()}
         whole = Schema.from_arrow(pa.schema([*schema, *((key, kinds[key]) for key in keys)]))
-        opened = self._widened(name, opened, whole) if opened is not None else None
+        counted = {_COUNTED: ",".join(counted_columns(schema))}
+        opened = self._widened(name, opened, whole, counted) if opened is not None else None
         adds = [
             AddAction(file.path.partition("/")[2], file.bytes, _partition(file), now, True, file.stats)
             for file in added
@@ -304,7 +308,7 @@ class Lake:
         if opened is None:
             self._told(
                 lambda: create_table_with_add_actions(
-                    location, whole, adds, "error", keys, name, configuration=_CONFIGURATION,
+                    location, whole, adds, "error", keys, name, configuration={**_CONFIGURATION, **counted},
                     storage_options=self.storage.options, commit_properties=properties,
                 )
             )  # fmt: skip
@@ -428,13 +432,17 @@ class Lake:
         if (number and known >= number) or gone:
             raise LakeError(f"{self} was written to by another run: {name} has changed since this run read it")
 
-    def _widened(self, name: str, opened: DeltaTable, schema: Schema) -> DeltaTable:
-        """Return the table with all columns of `schema`. A table of an older version may lack some."""
+    def _widened(self, name: str, opened: DeltaTable, schema: Schema, counted: dict[str, str]) -> DeltaTable:
+        """Return the table with all columns of `schema` and the property `counted`, which an older one may lack."""
         known = {field.name for field in opened.schema().fields}
         new = [field for field in schema.fields if field.name not in known]
-        if not new:
+        counts = _COUNTED in opened.metadata().configuration
+        if counts and not new:
             return opened
-        self._told(lambda: opened.alter.add_columns(new))
+        if not counts:
+            self._told(lambda: opened.alter.set_table_properties(counted))
+        if new:
+            self._told(lambda: opened.alter.add_columns(new))
         return DeltaTable(self._location(name), storage_options=self.storage.options)
 
     def _location(self, name: str) -> str:
@@ -495,6 +503,7 @@ def _data_file(table: str, action: Mapping[str, Any]) -> DataFile:
         "numRecords": action["num_records"],
         "minValues": action.get("min") or {},
         "maxValues": action.get("max") or {},
+        "nullCount": action.get("null_count") or {},
     }
     return DataFile(
         path=f"{table}/{action['path']}",

@@ -35,7 +35,7 @@ class DataFile(Struct, frozen=True):
     files of all other tables.
     """
     stats: str = "{}"
-    """Delta's statistics as JSON: the number of rows, and the smallest and largest value of each column of integers."""
+    """Delta's statistics as JSON: the number of rows; for each column of integers, its extremes and its nulls."""
     note: str = ""
     """Additional information from the task that wrote the file, for the driver."""
 
@@ -168,19 +168,24 @@ class NewFile:
             self._held = []
 
 
+def counted_columns(schema: pa.Schema) -> list[str]:
+    """Return the names of the columns whose values Delta's statistics describe: those of integers."""
+    return [field.name for field in schema if pa.types.is_integer(field.type)]
+
+
 def _statistics(metadata: Any, schema: pa.Schema) -> dict[str, Any]:
     low: dict[str, int] = {}
     high: dict[str, int] = {}
+    nulls: dict[str, int] = {}
     leaves = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
-    for field in schema:
-        if not pa.types.is_integer(field.type):
-            continue
-        groups = [metadata.row_group(group).column(leaves[field.name]) for group in range(metadata.num_row_groups)]
-        known = [group.statistics for group in groups if group.statistics and group.statistics.has_min_max]
+    for name in counted_columns(schema):
+        groups = [metadata.row_group(group).column(leaves[name]).statistics for group in range(metadata.num_row_groups)]
+        known = [group for group in groups if group.has_min_max]
         if known:
-            low[field.name] = min(one.min for one in known)
-            high[field.name] = max(one.max for one in known)
-    return {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": {}}
+            low[name] = min(one.min for one in known)
+            high[name] = max(one.max for one in known)
+        nulls[name] = sum(group.null_count for group in groups)
+    return {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
 def day_of(time_ms: int) -> str:
