@@ -6,6 +6,7 @@ The hub shows what happened to the messages.
 import contextlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +24,12 @@ ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}
 
 
 def shown(model: ScriptedModel, body: str) -> list[Asked]:
-    """Return the requests in which the model got a message with this body, in its frame (the tags around a message)."""
-    return model.told(f"{body}</channel>") + model.told(f"{body}\n</channel>")
+    """Return the requests in which the model got a message with this body, in its frame (the tags around a message).
+
+    A request that has the frame twice is in the list twice. Gemini CLI escapes the frames of hooks.
+    """
+    frame = re.compile(rf"{re.escape(body)}\n?(?:<|&lt;)/channel")
+    return [one for one in model.asked for _ in frame.findall(one.new)]
 
 
 def prompt(person: Person, model: ScriptedModel, text: str) -> None:

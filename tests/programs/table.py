@@ -27,8 +27,9 @@ class Row(NamedTuple):
 CLAUDE_CODE = Row("Claude Code", "@anthropic-ai/claude-code-linux-x64", "`tieline run`")
 CLAUDE_CODE_HOOKS = Row("Claude Code", "@anthropic-ai/claude-code-linux-x64", "installed hooks, `tieline mcp`")
 CODEX = Row("Codex", "@openai/codex", "`tieline run`")
+CODEX_HOOKS = Row("Codex", "@openai/codex", "`tieline connect`, with trust in the hooks")
 GEMINI = Row("Gemini CLI", "@google/gemini-cli", "installed hooks, `tieline mcp`")
-ROWS = (CLAUDE_CODE, CLAUDE_CODE_HOOKS, CODEX, GEMINI)
+ROWS = (CLAUDE_CODE, CLAUDE_CODE_HOOKS, CODEX, CODEX_HOOKS, GEMINI)
 
 COLUMNS = {
     "busy": "message while busy",

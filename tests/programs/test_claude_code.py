@@ -75,7 +75,7 @@ def test_a_busy_agent_is_shown_a_message_at_the_end_of_its_tool(hub: HubProcess,
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         (home.project / "go").touch()
         wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "the answer")
-        assert len(model.told("QUESTION\n</channel>")) == 1
+        assert len(shown(model, "QUESTION")) == 1
         # The same turn: the user was not asked, and no turn was begun for it.
         assert "work now" in json.dumps(model.told("QUESTION")[0].body)
 
@@ -89,7 +89,7 @@ def test_a_message_reaches_the_agent_after_a_restart_of_the_hub(hub: HubProcess,
         hub.start()
         (after,) = hub.send("alice", "@bob", "QUESTION 2")
         wait_until(lambda: is_answered(hub, after, "ANSWER to QUESTION 2"), "an answer after it")
-        assert len(model.told("QUESTION 2\n</channel>")) == 1
+        assert len(shown(model, "QUESTION 2")) == 1
 
 
 @pytest.mark.proves(CLAUDE_CODE, seen="answer of the model in claude-code")
@@ -119,7 +119,7 @@ def test_one_shot_mode_shows_what_waits_and_may_answer(hub: HubProcess, home: Pr
         program = [str(TIELINE), "run", "--as", "bob", "claude-code", "-p", "look around"]
         said = run_once(program, home, environment(hub.home, claude_code(home, model)))
         assert is_answered(hub, asked, "ANSWER to QUESTION")
-        assert len(model.told("QUESTION\n</channel>")) == 1
+        assert len(shown(model, "QUESTION")) == 1
         # This mode is never idle.
         assert "woken" not in said
 

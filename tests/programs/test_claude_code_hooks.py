@@ -14,7 +14,7 @@ from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal_of
 from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, prompt, run_once, shown
-from tests.programs.installed import ProgramHome, claude_code
+from tests.programs.installed import ProgramHome, claude_code, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import CLAUDE_CODE_HOOKS
 from tieline.agents.hook_record import FOLDER
@@ -102,6 +102,37 @@ def test_a_busy_agent_with_our_mcp_server_answers_by_its_tool(hub: HubProcess, h
             wait_until(lambda: bodies(hub, "alice") == ["ANSWER to QUESTION"], "the answer")
             wait_until(lambda: hub.states("alice", asked)["bob"] == "acked", "the receipt")
             assert len(shown(model, "QUESTION")) == 1
+
+
+def test_two_sessions_of_one_member_are_each_shown_a_message_once(hub: HubProcess, home: ProgramHome) -> None:
+    with program_home() as other_home, ScriptedModel() as model, ScriptedModel() as other:
+        variables, second = installed(hub, home, model), installed(hub, other_home, other)
+        with interactive(variables, home) as person, interactive(second, other_home) as neighbour:
+            wait_until(lambda: waiters(person) and waiters(neighbour), "both waiting hooks")
+            (told,) = hub.send("alice", "@bob", "HELLO")
+            wait_until(lambda: hub.states("alice", told)["bob"] == "seen", "the receipt")
+            assert evidence(hub, told) == EVIDENCE
+            counts = [len(shown(one, "HELLO")) for one in (model, other)]
+            # Who looks after the receipt finds nothing unread.
+            assert max(counts) == 1, counts
+
+
+def test_a_killed_waiting_hook_leaves_nothing_and_loses_no_message(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        variables = installed(hub, home, model)
+        with interactive(variables, home) as person:
+            wait_until(lambda: hub.session_count("bob") == 1, "the waiting hook")
+            (waiter,) = [pid for pid in waiters(person) if "python" in command(pid).split(" ")[0]]
+            os.kill(waiter, signal.SIGKILL)
+            wait_until(lambda: not is_alive(waiter), "its end")
+            (told,) = hub.send("alice", "@bob", "HELLO")
+            assert shown(model, "HELLO") == []
+            # The next turn shows the message, and begins to wait again.
+            prompt(person, model, "look around")
+            wait_until(lambda: hub.states("alice", told)["bob"] == "seen", "the receipt")
+            hub.send("alice", "@bob", "AGAIN")
+            wait_until(lambda: shown(model, "AGAIN"), "another turn")
+            assert [len(shown(model, body)) for body in ("HELLO", "AGAIN")] == [1, 1]
 
 
 def test_a_killed_program_leaves_no_process_and_no_record(hub: HubProcess, home: ProgramHome) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
-from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, is_answered, run_once, shown
+from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, is_answered, shown
 from tests.programs.installed import ProgramHome, codex, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import CODEX
@@ -160,17 +160,3 @@ def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess,
         assert run.process.wait(60) == (128 + signal.SIGKILL if part == "program" else -signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
         assert list((hub.home / RUNS).iterdir()) == []
-
-
-def test_installed_hooks_show_a_message_once_and_it_is_seen_by_the_answer(hub: HubProcess, home: ProgramHome) -> None:
-    with ScriptedModel(Line("work now", call=("exec_command", {"cmd": "true"}))) as model:
-        variables = codex(home, model)
-        done = hub.cli("hooks", "install", "codex", "--as", "bob", "--apply", env=variables)
-        assert done.returncode == 0, done.stderr
-        (told,) = hub.send("alice", "@bob", "HELLO")
-        # A person trusts new hooks by /hooks; without a terminal there is this option.
-        options = ["--dangerously-bypass-hook-trust", "--skip-git-repo-check"]
-        run_once([variables["CODEX_PATH"], "exec", *options, "work now"], home, environment(hub.home, variables))
-        assert len(shown(model, "HELLO")) == 1
-        assert hub.states("alice", told)["bob"] == "seen"
-        assert evidence(hub, told) == EVIDENCE
