@@ -147,3 +147,12 @@ async def test_requests_after_an_upload_do_not_wait_for_it_and_all_are_answered(
         answers = await asyncio.gather(*(one for pair in zip(uploads, sends, strict=True) for one in pair))
         assert len(answers) == 100
         assert len(await ada.activity("ada", limit=100)) == 50
+
+
+async def test_invitations_are_made_listed_and_revoked(there: HubHarness) -> None:
+    ada = await _join(there, UNIX, "ada", "members.manage")
+    async with ada:
+        made = (await ada.invite(uses=2)).view
+        assert made in await ada.invitations()
+        await ada.revoke_invitation(made.id)
+        assert made.id not in [one.id for one in await ada.invitations()]

@@ -1,5 +1,8 @@
 """Tests of addresses of listeners: the forms that people write, and which of them only this machine can reach."""
 
+import socket
+from errno import ENETUNREACH
+
 import pytest
 
 from tieline.wire.address import (
@@ -91,3 +94,11 @@ def test_a_host_name_that_clients_encode_in_different_ways_is_refused(name: str)
     for use in (ascii_name, lambda name: check_url(f"https://{name}")):
         with pytest.raises(ValueError, match="write it in ASCII"):
             use(name)
+
+
+def test_a_machine_without_a_network_is_reachable_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_down(self: socket.socket, address: tuple[str, int]) -> None:
+        raise OSError(ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr("socket.socket", type("Down", (socket.socket,), {"connect": is_down}))
+    assert reachable("0.0.0.0") == socket.gethostname()

@@ -190,3 +190,11 @@ async def _counted(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not condition():  # noqa: ASYNC110 - nothing tells when a connection was accepted
             await asyncio.sleep(0.001)
+
+
+def test_a_request_without_a_secret_may_skip_the_check_of_the_certificate() -> None:
+    assert open_http("http://hub.example", 1, verified=False).port == 80
+    connection = open_http("https://hub.example", 1, verified=False)
+    assert isinstance(connection, http.client.HTTPSConnection)
+    context = connection._context  # type: ignore[attr-defined]  # the settings of the connection have no other name
+    assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_NONE)
