@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
@@ -204,8 +205,9 @@ def test_a_message_that_no_row_sent_is_found(stored: Copied) -> None:
     assert stored.found() == [(at, f"message forged has no send row at {at}")]
 
 
-def test_a_message_that_is_not_what_was_sent_is_found(stored: Copied) -> None:
-    message = stored.sent[0] = replace(stored.sent[0], content=b"{}")
+@pytest.mark.parametrize("forged", [{"content": b"{}"}, {"target": "@mallory"}])
+def test_a_message_that_is_not_what_was_sent_is_found(stored: Copied, forged: dict[str, Any]) -> None:
+    message = stored.sent[0] = replace(stored.sent[0], **forged)
     expected = f"what is stored of message {message.id} is not what row {message.offset} says was sent"
     assert stored.found() == [(message.offset, expected)]
 
