@@ -17,7 +17,7 @@ class Context:
     ) -> None:
         self.folder = folder
         self.quick = quick
-        # How long `service` sends messages.
+        # Time for which `service` sends messages.
         self.duration_minutes = duration_minutes
         self.chance = random.Random(7117)
         self._rounds = rounds or (QUICK_ROUNDS if quick else FULL_ROUNDS)

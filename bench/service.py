@@ -40,7 +40,7 @@ class _Usage:
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self._seconds: dict[tuple[int, float], float] = {}
-        # What the processes had used before: the first run ends while the measurement begins.
+        # The time that the processes used before: the first run ends while the measurement begins.
         self._before: dict[tuple[int, float], float] = {}
         for one in self._root.children(recursive=True):
             with contextlib.suppress(psutil.Error):
