@@ -1,7 +1,7 @@
 """Canaries: the test messages of `connect` and of `doctor --canary`, with the names of their senders.
 
 Used by: these two commands, and `history`, which leaves canaries out. A message is a canary only if the name and the
-whole text are those of a canary. So a member cannot hide other words by such a name.
+whole text are those of a canary. So a member cannot keep another text out of the history by taking a canary's name.
 """
 
 import re

@@ -4,7 +4,7 @@ Used by: `connect`. Uses: the commands themselves, read from the settings files,
 The test calls no model. So the test cannot prove that the program runs the commands, or that its model reads a message.
 The printed result mentions this limit.
 
-No running agent wakes for the message, because the scope of the message matches only the hook that is tested. The
+No running agent wakes for the message, because its scope matches only the command that is tested. The
 message does not count as seen, and the test takes it out of the inbox at the end. If this process is killed, the
 message expires, and the next test removes the sender.
 """

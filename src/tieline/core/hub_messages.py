@@ -100,9 +100,10 @@ class HubMessages:
             self.tell(self.people().values(), "a reader of the log is late", sentence, {"event": "reader_late"})
 
     def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
-        """Send a human a message about the messages (`ranges` of keys) that a member has not seen.
+        """Tell a human that a member has not seen some of its messages.
 
-        `reach` names the human. Notices of the hub itself are left out.
+        `account` is the member, `reach` names the human, and `ranges` has the keys of the deliveries. Messages from the
+        hub itself are left out.
         """
         found = self._messages(account, ranges, _UNSEEN_MAX)
         messages = [message for message in found if message.sender != SPEAKER]

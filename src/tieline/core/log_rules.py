@@ -98,7 +98,7 @@ class LogRules(Rules):
         return Deferred(ForgetReader(command.name, known))
 
     def _written(self) -> None:
-        """Note that stored state has changed, and that the client waits for the commit."""
+        """Record that this command changed stored state, so that its reply waits for the commit."""
         self._batch.changed = self._batch.dirty = self._batch.outcome.urgent = True
 
 

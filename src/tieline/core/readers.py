@@ -78,7 +78,7 @@ class ReaderStore(Protocol):
         """Return the size of the database in bytes, without its free pages."""
 
     def free_space(self) -> bool:
-        """Return some free space of the database to the file system, in a few milliseconds.
+        """Give some of the database's free space back to the file system, in a few milliseconds.
 
         The method returns false if there was too little free space. A store whose database frees space by itself always
         returns false.

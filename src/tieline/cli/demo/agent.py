@@ -51,9 +51,9 @@ class Race(Struct, frozen=True, tag="race", tag_field="do"):
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="do"):
-    """Order to an agent of the demo: make an HTTP request that does not send a message.
+    """Order to an agent of the demo: make an HTTP request of its protocol, for example to change an objective.
 
-    The protocol must have such requests.
+    Only for an agent whose protocol has HTTP requests beside its messages.
     """
 
     n: int

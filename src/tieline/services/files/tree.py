@@ -412,11 +412,11 @@ class Tree:
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def make_permanent(self, via: str, viewer: str) -> None:
-        """Make the rights permanent that a call of `share` gave to `viewer`. `via` is the id in that call."""
+        """Make the rights permanent that `share` gave to `viewer` under the id `via`."""
         self._catalogue.make_permanent(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """Remove the rights that a call of `share` gave to `viewer`. `via` is the id in that call."""
+        """Remove the rights that `share` gave to `viewer` under the id `via`."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
