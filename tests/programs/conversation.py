@@ -8,8 +8,9 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.cli.hub_process import HubProcess, wait_until
 from tests.cli.terminal import Person
@@ -21,6 +22,20 @@ LATE_SECONDS = 10.0
 """Delay of an MCP server that is longer than Claude Code's own waits in one-shot mode, which are 5 and 2 seconds."""
 ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}", "reply_to": "{id}"}))
 """Line of the scripted model: it answers each question with Tieline's tool `send`."""
+
+
+class Interrupted(ScriptedModel):
+    """Scripted model during whose first answer something happens: it calls `happen`."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        super().__init__()
+        self._happen = happen
+
+    def answer(self, *request: Any) -> Any:
+        """Answer as the script says. Call `happen` before the first answer."""
+        if not self.asked:
+            self._happen()
+        return super().answer(*request)
 
 
 def shown(model: ScriptedModel, body: str) -> list[Asked]:

@@ -7,11 +7,13 @@ import contextlib
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.agents.runs import is_alive
+from tests.agents.runs import activity, is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal
 from tests.programs.conversation import (
@@ -131,6 +133,45 @@ def test_one_shot_mode_waits_for_tools_that_come_late(hub: HubProcess, home: Pro
         program = [str(TIELINE), "run", "--as", "bob", "claude-code", "-p", "look around"]
         run_once(program, home, environment(hub.home, variables))
         assert is_answered(hub, asked, "ANSWER to QUESTION")
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_calls_of_the_model_are_in_the_activity_log(trace: bool, hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        options = ["--trace"] if trace else []
+        program = [str(TIELINE), "run", "--as", "bob", *options, "claude-code", "-p", "look around"]
+        run_once(program, home, environment(hub.home, claude_code(home, model)))
+        exchanges = [one for one in activity(hub, "bob") if one.kind == "llm_exchange"]
+        assert exchanges
+        # Only a trace has the texts.
+        assert ("look around" in str(exchanges)) is trace
+
+
+def test_a_message_whose_turn_was_killed_is_shown_again_in_the_next_session(hub: HubProcess, home: ProgramHome) -> None:
+    answering = threading.Event()
+
+    class Slow(ScriptedModel):
+        """Scripted model that answers a message only after the program was killed."""
+
+        def answer(self, *request: Any) -> Any:
+            said = super().answer(*request)
+            if self.told("HELLO"):
+                answering.wait(60)
+            return said
+
+    with Slow() as model:
+        with interactive(hub, home, model, "--no-push") as person:
+            (told,) = hub.send("alice", "@bob", "HELLO")
+            wait_until(lambda: shown(model, "HELLO"), "the model to be asked")
+            assert hub.states("alice", told)["bob"] != "seen", "the model has not answered"
+            os.kill(person.process.pid, signal.SIGKILL)
+            person.leaves()
+        answering.set()
+        words = ("--as", "bob", "--no-push", "claude-code")
+        # The message wakes it at once.
+        with at_terminal(hub.home, *words, env=claude_code(home, model), cwd=home.project):
+            wait_until(lambda: hub.states("alice", told)["bob"] == "seen", "the receipt")
+            assert len(shown(model, "HELLO")) == 2
 
 
 def test_with_ask_the_user_decides_about_our_tools(hub: HubProcess, home: ProgramHome) -> None:

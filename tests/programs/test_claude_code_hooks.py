@@ -13,7 +13,17 @@ import pytest
 from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal_of
-from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, prompt, run_once, shown
+from tests.programs.conversation import (
+    ANSWER,
+    Interrupted,
+    bodies,
+    command,
+    descendants,
+    evidence,
+    prompt,
+    run_once,
+    shown,
+)
 from tests.programs.installed import ProgramHome, claude_code, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import CLAUDE_CODE_HOOKS
@@ -102,6 +112,13 @@ def test_a_busy_agent_with_our_mcp_server_answers_by_its_tool(hub: HubProcess, h
             wait_until(lambda: bodies(hub, "alice") == ["ANSWER to QUESTION"], "the answer")
             wait_until(lambda: hub.states("alice", asked)["bob"] == "acked", "the receipt")
             assert len(shown(model, "QUESTION")) == 1
+
+
+def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:
+    with Interrupted(lambda: hub.send("alice", "@bob", "HELLO")) as model:
+        variables = installed(hub, home, model)
+        run_once([variables["CLAUDE_PATH"], "-p", "look around"], home, variables)
+        assert len(shown(model, "HELLO")) == 1
 
 
 def test_two_sessions_of_one_member_are_each_shown_a_message_once(hub: HubProcess, home: ProgramHome) -> None:

@@ -6,6 +6,7 @@ They check which messages reach the model, when, and how often.
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.runs import is_alive
+from tests.agents.runs import activity, is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, is_answered, shown
 from tests.programs.installed import ProgramHome, codex, program_home
@@ -42,13 +43,26 @@ class Run:
 
 
 @contextlib.contextmanager
-def running(hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> Iterator[Run]:
-    """Start `tieline run codex` as bob, and wait until Codex has opened its thread (conversation)."""
+def running(
+    hub: HubProcess, home: ProgramHome, model: ScriptedModel, *options: str, settings: tuple[str, ...] = ()
+) -> Iterator[Run]:
+    """Start `tieline run codex` as bob, and wait until Codex has opened its thread (conversation).
+
+    `options` are options of `tieline run`, `settings` are settings of Codex.
+    """
     output = home.folder / "output"
     with (
         output.open("wb") as file,
         subprocess.Popen(
-            [str(TIELINE), "run", "--as", "bob", "codex"],
+            [
+                str(TIELINE),
+                "run",
+                "--as",
+                "bob",
+                *options,
+                "codex",
+                *(part for one in settings for part in ("-c", one)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
@@ -129,6 +143,52 @@ def test_seen_means_that_the_model_was_asked(hub: HubProcess, home: ProgramHome)
         assert evidence(hub, told) == EVIDENCE
         # The model reads the history of its thread, with the message of the failed turn in it.
         assert evidence(hub, lost) == EVIDENCE
+
+
+def test_messages_that_come_together_are_one_turn(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model, running(hub, home, model):
+        hub.send("alice", "@bob", "HELLO 1", "HELLO 2", "HELLO 3")
+        wait_until(lambda: shown(model, "HELLO 3"), "a turn")
+        requests = [shown(model, f"HELLO {number}") for number in (1, 2, 3)]
+        assert requests[0] == requests[1] == requests[2]
+        assert len(requests[0]) == 1
+
+
+def test_a_thread_is_continued_by_its_id(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        with running(hub, home, model) as run:
+            (told,) = hub.send("alice", "@bob", "HELLO 1")
+            wait_until(lambda: hub.states("alice", told)["bob"] == "acked", "the end of the turn")
+            (thread,) = re.findall(r"is ready in thread ([\w-]+)", run.printed)
+            run.process.terminate()
+            run.process.wait(60)
+        with running(hub, home, model, "--resume", thread):
+            hub.send("alice", "@bob", "HELLO 2")
+            wait_until(lambda: shown(model, "HELLO 2"), "a turn")
+            (told_again,) = shown(model, "HELLO 2")
+            assert "HELLO 1" in json.dumps(told_again.body), "the history of the thread"
+            assert len(shown(model, "HELLO 1")) == 1
+
+
+@pytest.mark.parametrize("approve", [False, True])
+def test_the_runner_says_no_to_questions_unless_it_may_approve(
+    approve: bool, hub: HubProcess, home: ProgramHome
+) -> None:
+    # Codex asks before it runs a command outside its sandbox.
+    beyond = {"sandbox_permissions": "require_escalated", "justification": "the test"}
+    work = Line("work now", call=("exec_command", {"cmd": "touch made", **beyond}))
+    options = ("--approve",) if approve else ()
+    settings = ('approval_policy="on-request"', 'sandbox_mode="read-only"')
+    with ScriptedModel(work) as model, running(hub, home, model, *options, settings=settings):
+        (told,) = hub.send("alice", "@bob", "work now")
+        wait_until(lambda: hub.states("alice", told)["bob"] == "acked", "the end of the turn")
+        assert (home.project / "made").exists() is approve
+
+
+def test_calls_of_the_model_are_in_the_activity_log(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model, running(hub, home, model):
+        hub.send("alice", "@bob", "HELLO")
+        wait_until(lambda: [one for one in activity(hub, "bob") if one.kind == "llm_exchange"], "the log")
 
 
 def test_two_sessions_of_one_member_are_each_shown_a_message_once(hub: HubProcess, home: ProgramHome) -> None:

@@ -15,6 +15,7 @@ from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.programs.conversation import (
     ANSWER,
+    Interrupted,
     bodies,
     command,
     descendants,
@@ -99,6 +100,12 @@ def test_a_busy_agent_is_shown_a_message_after_its_tool(hub: HubProcess, home: P
         assert is_answered(hub, asked, "ANSWER to QUESTION")
         (told,) = shown(model, "QUESTION")
         assert "Process exited with code 0" in told.new
+
+
+def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:
+    with Interrupted(lambda: hub.send("alice", "@bob", "HELLO")) as model:
+        Codex(hub, home, model).ask("look around", TRUSTED)
+        assert len(shown(model, "HELLO")) == 1
 
 
 def test_without_a_transcript_a_message_is_seen_by_the_answer(hub: HubProcess, home: ProgramHome) -> None:

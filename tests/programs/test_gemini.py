@@ -6,14 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal_of
-from tests.programs.conversation import bodies, command, descendants, evidence, run_once, shown
+from tests.programs.conversation import Interrupted, bodies, command, descendants, evidence, run_once, shown
 from tests.programs.installed import ProgramHome, gemini, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import GEMINI
@@ -183,15 +182,7 @@ def test_a_killed_part_leaves_nothing_and_loses_no_message(part: str, hub: HubPr
 
 
 def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:
-    class Interrupted(ScriptedModel):
-        """Scripted model during whose first answer alice sends a message to bob."""
-
-        def answer(self, *request: Any) -> Any:
-            if not self.asked:
-                hub.send("alice", "@bob", "HELLO")
-            return super().answer(*request)
-
-    with Interrupted() as model:
+    with Interrupted(lambda: hub.send("alice", "@bob", "HELLO")) as model:
         Gemini(hub, home, model).ask("look around")
         assert len(shown(model, "HELLO")) == 1
 
