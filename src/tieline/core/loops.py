@@ -230,8 +230,9 @@ class Loops:
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
         """Return the cause and the hops of a message, before the message is accepted.
 
-        The cause is the earlier message that it answers. The hops are the number of answers of agents that led to it. If `counts` is false, the hops are zero. The caller
-        sets it to false if the sender is no agent, or if the limits of the conversation are lifted.
+        The cause is the earlier message that it answers. The hops are the number of answers of agents that led to it.
+        If `counts` is false, the hops are zero. The caller sets it to false if the sender is no agent, or if the limits
+        of the conversation are lifted.
         """
         if content.kind is not Kind.CHAT:
             return INNOCENT

@@ -142,7 +142,7 @@ class Claims:
 
 
 def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the claimed files in an agent's folder whose reader has ended, each with its message id."""
+    """Yield each file in an agent's folder that was claimed by a process that has ended, with its message id."""
     dead: dict[str, bool] = {}
     for path in sorted(_listed(folder / "cur", _CLAIM)):
         message_id, _, reader = path.name.removesuffix(_CLAIM).rpartition(".")

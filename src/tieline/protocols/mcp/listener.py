@@ -167,7 +167,10 @@ class Listener:
     # Called after each tool call of the same token.
 
     def learn(self, answer: Answer) -> None:
-        """Report to the forwarder the messages that the agent named or took in a tool call. `answer` lists them."""
+        """Tell the forwarder which messages the agent has: those that its tool call took, or named by their ids.
+
+        `answer` is the answer of that call.
+        """
         for message_id in answer.named:
             self._forwarder.named(message_id)
         for claim in answer.claims:
