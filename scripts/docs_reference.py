@@ -108,14 +108,19 @@ def _help(text: str) -> Iterator[str]:
 def _usage(parameter: Any) -> str:
     if parameter.param_type_name != "argument":
         return ""
-    name = (parameter.metavar or parameter.name).upper()
-    many = "…" if parameter.nargs != 1 else ""
-    return f"{name}{many}" if parameter.required else f"[{name}{many}]"
+    name = _argument(parameter)
+    many = "…" if parameter.nargs != 1 and not name.endswith("…") else ""
+    return f"{name}{many}" if parameter.required or name.startswith("[") else f"[{name}{many}]"
+
+
+def _argument(parameter: Any) -> str:
+    """Return the name of an argument. One that the code spells may have its brackets and dots already."""
+    return str(parameter.metavar or parameter.name.upper()).replace("...", "…")
 
 
 def _names(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"`{(parameter.metavar or parameter.name).upper()}`"
+        return f"`{_argument(parameter)}`"
     value = "" if getattr(parameter, "is_flag", False) else f" {parameter.metavar or parameter.type.name.upper()}"
     return ", ".join(f"`{name}{value}`" for name in (*parameter.opts, *parameter.secondary_opts))
 

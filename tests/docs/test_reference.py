@@ -79,6 +79,12 @@ def test_the_page_of_commands_has_every_command() -> None:
     assert [path for path in named if f"`{path}`" not in page] == []
 
 
+def test_the_usage_of_a_command_has_the_brackets_and_dots_of_an_argument_once() -> None:
+    usages = re.findall(r"```text\n(tieline .*)\n```", docs_reference.cli_page())
+    assert {"tieline discard [ID…]", "tieline doctor [NAME]…", "tieline send TARGET BODY…"} <= set(usages)
+    assert [usage for usage in usages if re.search(r"\[\[|…\]?…|\.\.\.", usage)] == []
+
+
 def test_the_page_of_json_has_every_command_and_its_links_lead_to_types() -> None:
     page = docs_reference.json_page()
     assert [path for path in shapes() if f"[`tieline {path}`]" not in page] == []
