@@ -4,12 +4,13 @@ If none is found, an error says so.
 """
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tieline.pipeline import java
-from tieline.pipeline.java import MissingPart, find_java, java_version, require_extra
+from tieline.pipeline.java import MissingPart, find_java, install_command, java_version, require_extra
 
 
 def fake_java(path: Path, version: str) -> Path:
@@ -53,6 +54,18 @@ def test_without_a_java_that_will_do_the_wheel_s_is_started_without_the_module_i
     started = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
     done = subprocess.run(started, check=True, capture_output=True, text=True)
     assert "version" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [("", "pip"), ("pipx_metadata.json", "pipx install --force"), ("uv-receipt.toml", "uv tool install --force")],
+)
+def test_the_pipeline_is_installed_by_the_tool_that_installed_tieline(
+    file: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / (file or "pyvenv.cfg")).touch()
+    assert install_command("pipeline").startswith(f"{command} ")
 
 
 def test_a_missing_part_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

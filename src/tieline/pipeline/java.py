@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,9 +30,15 @@ exec {java} "${{arguments[@]}}"
 """
 
 
+_INSTALLERS = {"pipx_metadata.json": "pipx install --force", "uv-receipt.toml": "uv tool install --force"}
+"""The file that a tool leaves in the environments that it makes, and its command. They have no pip of their own."""
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra of Tieline, for error texts. Tieline is not on a package index."""
-    return f"pip install 'dist/tieline-{__version__}-py3-none-any.whl[{extra}]' with the wheel of 'make dist'"
+    found = [command for file, command in _INSTALLERS.items() if Path(sys.prefix, file).exists()]
+    installer = found[0] if found else "pip install"
+    return f"{installer} 'dist/tieline-{__version__}-py3-none-any.whl[{extra}]' with the wheel of 'make dist'"
 
 
 INSTALL = install_command("pipeline")
