@@ -107,7 +107,7 @@ FORMS: dict[Program, Form] = {
         path_variable="CODEX_PATH",
         answer_mark='"role":"assistant"',
         transcript_optional=True,
-        advice="Codex runs a new hook after you have looked at it and trusted it: /hooks, in Codex.",
+        advice="Codex runs a new hook after you have trusted it: in its dialog 'Hooks need review', or by t in /hooks.",
     ),
     Program.GEMINI: Form(
         ".gemini",
