@@ -24,6 +24,8 @@ BEFORE = {
     "zsh": "PS1='ready> '; autoload -U compinit; compinit -D\n",
     "fish": "function fish_prompt; echo -n 'ready> '; end\n",
 }
+LOADER = Path("/usr/share/bash-completion/bash_completion")
+"""The script of the package bash-completion, which the help names."""
 SHELLS = [pytest.param(name, marks=pytest.mark.skipif(not shutil.which(name), reason=f"no {name}")) for name in START]
 
 
@@ -86,6 +88,10 @@ def test_the_example_puts_the_script_where_bash_finds_it(tmp_path: Path) -> None
     subprocess.run(["bash", "-c", line.strip()], check=True, env=env)
     put = tmp_path / ".local" / "share" / "bash-completion" / "completions" / "tieline"
     assert put.read_text() == run_cli(tmp_path, "completion", "bash").stdout
+    if LOADER.exists():
+        load = f". {LOADER}; _completion_loader tieline; complete -p tieline"
+        done = subprocess.run(["bash", "-c", load], check=False, env=env, capture_output=True, text=True)
+        assert "-F _tieline tieline" in done.stdout
 
 
 @pytest.mark.parametrize("name", SHELLS)

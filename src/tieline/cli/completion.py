@@ -101,9 +101,10 @@ def completion(
 ) -> None:
     """Print a script that lets your shell complete commands, options and names.
 
-    Put it where the shell finds it: for bash as below; for zsh as the file _tieline in a folder of $fpath, before
-    compinit runs; for fish as ~/.config/fish/completions/tieline.fish. Names come from the hub of the command line, so
-    members, channels and objectives are those that you may see.
+    Put it where the shell finds it, and open a new terminal. For bash as below; that needs the package bash-completion,
+    which a bare Debian lacks. For zsh as the file _tieline in a folder of $fpath, and ~/.zshrc must run compinit
+    ('autoload -U compinit; compinit') after it has set $fpath. For fish as ~/.config/fish/completions/tieline.fish.
+    Names come from the hub of the command line, so members, channels and objectives are those that you may see.
     """
     print(_SCRIPTS[shell].strip())
 
