@@ -268,7 +268,10 @@ def _leg(text: str) -> "Leg":
 
 @talks_anywhere
 async def members(link: Link, json: JsonOption = False) -> None:
-    """List members, their connections, and the number of messages that wait for them."""
+    """List members, their connections, and the number of messages that wait for them.
+
+    WAITING counts messages that can still be acknowledged, and were not: also those that were seen.
+    """
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.members(json=json)
