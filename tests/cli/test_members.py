@@ -85,7 +85,10 @@ def test_a_removed_member_is_kept_out_with_the_room_token_that_it_may_know(tmp_p
         newest = told.stdout.split("token: ")[1].split()[0]
         for token, code in ((room, 3), (said["room_token"], 3), (newest, 0)):
             invite = encode_invite(Invite(hub.running.http, token, None, ()))
-            assert Place(tmp_path / str(code)).run("join", invite, "--as", "erik").returncode == code
+            joined = Place(tmp_path / str(code)).run("join", invite, "--as", "erik")
+            assert joined.returncode == code
+            assert ("this invitation is not valid any more" in joined.stderr) == (code != 0)
+            assert "room token" not in joined.stderr
 
 
 def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:

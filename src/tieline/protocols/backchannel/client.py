@@ -36,6 +36,7 @@ _SEEN_MAX = 10_000
 If there are more, the oldest ids are forgotten. Messages with these ids may be shown again after a reconnection.
 """
 _OK = 200
+_UNAUTHORIZED = 401
 _CLIENT_ERRORS = range(400, 500)
 
 
@@ -49,6 +50,10 @@ class RelayUnreachable(RelayError):
 
 class RelayRefused(RelayError):
     """Exception: a relay (backchannel's HTTP server) refused the request. The error has the relay's text."""
+
+
+class RelayUnauthorized(RelayRefused):
+    """Exception: a relay (backchannel's HTTP server) does not know the token, or not any more."""
 
 
 class RelayClient:
@@ -186,7 +191,7 @@ class RelayClient:
         why = document.get("error") if isinstance(document, dict) else None
         text = why if isinstance(why, str) else f"the relay answered with status {response.status}"
         if response.status in _CLIENT_ERRORS:
-            raise RelayRefused(text)
+            raise RelayUnauthorized(text) if response.status == _UNAUTHORIZED else RelayRefused(text)
         raise RelayUnreachable(text)
 
     def _object(self, document: Any) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def join(
 def _join(link: Link, text: str, *, new_certificate: bool) -> None:
     import asyncio
 
-    from tieline.protocols.backchannel.client import RelayClient, RelayError, RelayRefused
+    from tieline.protocols.backchannel.client import RelayClient, RelayError, RelayRefused, RelayUnauthorized
     from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub, stored_identity
     from tieline.protocols.backchannel.invite import BadInvite, decode_invite
     from tieline.wire.address import with_pin
@@ -102,8 +102,11 @@ def _join(link: Link, text: str, *, new_certificate: bool) -> None:
         stored = stored_identity(link)
         identity = asyncio.run(_register(link, stored, invited, name, new_certificate=new_certificate))
     except RelayRefused as error:
+        # The relay's own text asks for a room token, of which a person with an invitation knows nothing.
+        is_invalid = invited.token is not None and isinstance(error, RelayUnauthorized)
+        said = "this invitation is not valid any more" if is_invalid else str(error)
         hint = "an invitation may be used up, expired or revoked, or for another name: ask for a new one"
-        raise Failure(Exit.REFUSED, str(error), hint) from error
+        raise Failure(Exit.REFUSED, said, hint) from error
     client = RelayClient(with_pin(invited.url, invited.fingerprint), identity.token, identity.room)
     for channel in invited.channels:
         try:
