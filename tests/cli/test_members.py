@@ -7,12 +7,15 @@ import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
 from tests.cli.place import Place
+from tieline.cli.short_ids import short_objective
 from tieline.client import connect
 from tieline.protocols.backchannel.invite import Invite, encode_invite
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 pytestmark = pytest.mark.slow
+
+_OBJECTIVE = ("objectives", "create", "a report", "--outcome", "it is printed")
 
 
 def test_members_are_made_listed_and_removed_while_the_hub_is_down(tmp_path: Path) -> None:
@@ -74,7 +77,7 @@ def test_a_removed_member_is_kept_out_with_the_room_token_that_it_may_know(tmp_p
         if not is_up:
             assert hub.stop() == 0
         said = json.loads(hub.cli("member", "remove", "bob", "--json").stdout)
-        assert said == {"member": "bob", "removed": True, "room_token_works": True}
+        assert said == {"member": "bob", "removed": True, "room_token_works": True, "open_objectives": []}
         said = json.loads(hub.cli("member", "remove", "carol", "--rotate-room", "--json").stdout)
         assert (said["removed"], said["room_token_works"]) == (True, False)
         assert said["room_token"] != room
@@ -89,6 +92,27 @@ def test_a_removed_member_is_kept_out_with_the_room_token_that_it_may_know(tmp_p
             assert joined.returncode == code
             assert ("this invitation is not valid any more" in joined.stderr) == (code != 0)
             assert "room token" not in joined.stderr
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+def test_removing_a_member_names_its_open_objectives(is_up: bool) -> None:
+    with HubProcess() as hub:
+        hub.add_members("bob", "carol")
+        hub.cli("member", "add", "alice", "--permission", "objectives.create", "--permission", "objectives.cancel")
+        made = [
+            json.loads(hub.cli(*_OBJECTIVE, "--assignee", name, "--as", "alice", "--json").stdout)["id"]
+            for name in ("bob", "bob", "carol")
+        ]
+        ended, left, others = made
+        assert hub.cli("objectives", "cancel", ended, "--as", "alice").returncode == 0
+        if not is_up:
+            assert hub.stop() == 0
+        told = hub.cli("member", "remove", "bob")
+        assert told.returncode == 0
+        assert f"still assigned to bob: {short_objective(left)}.\n" in told.stderr
+        assert "tieline objectives reassign ID NAME" in told.stderr
+        assert json.loads(hub.cli("member", "remove", "carol", "--json").stdout)["open_objectives"] == [others]
+        assert "objectives" not in hub.cli("member", "remove", "alice").stderr
 
 
 def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:
@@ -141,7 +165,7 @@ def test_a_program_is_told_in_json_what_changed_and_what_was_refused(hub: HubPro
     assert [json.loads(one.stdout) for one in done] == [
         {"member": alice, "channel": channel, "subscribed": True},
         {"member": alice, "channel": channel, "subscribed": False},
-        {"member": alice, "removed": True, "room_token_works": True},
+        {"member": alice, "removed": True, "room_token_works": True, "open_objectives": []},
     ]
     refused = hub.cli("member", "remove", alice, "--json")
     assert (refused.returncode, refused.stdout) == (3, "")

@@ -171,12 +171,14 @@ Speaker = derive(
 class RemovedMember(Struct, frozen=True):
     """A member that was removed. `room_token_works` is true if it can still join with the room token it may know.
 
-    `room_token` is the new one, if the old one was replaced.
+    `room_token` is the new one, if the old one was replaced. `open_objectives` has the ids of the objectives that are
+    still assigned to the member.
     """
 
     member: str
     removed: bool
     room_token_works: bool
+    open_objectives: list[str]
     room_token: str | UnsetType = UNSET
 
 

@@ -13,7 +13,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.names import check_names
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn
 from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
-from tieline.cli.short_ids import complete, short_id
+from tieline.cli.short_ids import complete, short_id, short_objective
 from tieline.contract.member import ROOM_INVITATION, MemberKind
 from tieline.contract.refusal import Code
 from tieline.wire.native.errors import HubRefused
@@ -92,9 +92,13 @@ async def remove(
     """Remove a member. Its sessions end, its tokens become invalid, and its waiting messages are not delivered.
 
     The invitations that it made, that are for its name, or with which it joined end too. The room token stays: whoever
-    knows it can join again, under any name, unless --rotate-room replaces it.
+    knows it can join again, under any name, unless --rotate-room replaces it. Its open objectives stay assigned to it,
+    and are named.
     """
+    from tieline.cli.objectives import OPEN, all_objectives
+
     async with await open_member_admin(link) as hub:
+        left = [one.id for one in await all_objectives(hub, OPEN, name)]
         await hub.remove_member(name)
         has_room = any(one.id == ROOM_INVITATION for one in await hub.invitations())
         made = await hub.invite(room=True) if has_room and rotate_room else None
@@ -102,9 +106,18 @@ async def remove(
         from tieline.cli.documents import OPTIONAL, RemovedMember
 
         token = OPTIONAL if made is None else made.secret
-        print_json(RemovedMember(name, removed=True, room_token_works=has_room and made is None, room_token=token))
+        still_works = has_room and made is None
+        print_json(
+            RemovedMember(name, removed=True, room_token_works=still_works, open_objectives=left, room_token=token)
+        )
         return
     say(f"{neutral_line(name)} is not a member any more.")
+    if left:
+        ids = ", ".join(map(short_objective, left))
+        warn(neutral_line(f"Open objectives are still assigned to {name}: {ids}."))
+        warn(
+            "'tieline objectives reassign ID NAME' gives one to another member, 'tieline objectives cancel ID' ends it."
+        )
     if made is not None:
         say("The hub has a new room token; the old one is refused.")
         say(f"  token: {neutral_line(made.secret)}")

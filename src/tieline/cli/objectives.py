@@ -17,6 +17,7 @@ from tieline.contract.objective import Status
 from tieline.contract.text import neutral
 
 if TYPE_CHECKING:
+    from tieline.cli.offline import MemberAdmin
     from tieline.client import Client, ObjectiveEventView, ObjectiveView
     from tieline.contract.objective import AnyChange
 
@@ -39,7 +40,8 @@ NamesArgument = Annotated[
     typer.Argument(metavar="NAME", help="Names of members.", show_default=False, autocompletion=complete_member),
 ]
 
-_OPEN = (Status.ACTIVE, Status.BLOCKED)
+OPEN = (Status.ACTIVE, Status.BLOCKED)
+"""Statuses of objectives that have not ended."""
 
 
 @objectives_app.command("create")
@@ -95,9 +97,9 @@ async def list_objectives(
     json: JsonOption = False,
 ) -> None:
     """List objectives, newest first: all if you may create objectives, else those that you take part in."""
-    statuses = tuple(status or (() if everything else _OPEN))
+    statuses = tuple(status or (() if everything else OPEN))
     async with await link.or_stored().open() as client:
-        found = await _all(client, statuses, assignee)
+        found = await all_objectives(client, statuses, assignee)
     if json:
         print_json(found)
         return
@@ -234,7 +236,10 @@ async def _change(link: Link, objective: str, change: "AnyChange") -> "Objective
         return await client.change_objective(await find_objective_id(client, objective), change)
 
 
-async def _all(client: "Client", statuses: tuple[Status, ...], assignee: str | None) -> "list[ObjectiveView]":
+async def all_objectives(
+    client: "Client | MemberAdmin", statuses: tuple[Status, ...], assignee: str | None
+) -> "list[ObjectiveView]":
+    """Return all objectives with these statuses, newest first; with `assignee`, only those of this member."""
     found: list[ObjectiveView] = []
     complete = False
     while not complete:

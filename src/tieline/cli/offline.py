@@ -17,12 +17,14 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
 from tieline.contract.member import ByHomeKey, InvitationView, MemberKind
+from tieline.contract.objective import Status
 from tieline.contract.refusal import Refusal
 from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
 from tieline.server.room import open_broker
+from tieline.wire.native import derived as frames
 from tieline.wire.native.content import content_of
-from tieline.wire.native.derived import Invited, view_presence
+from tieline.wire.native.derived import Invited, ObjectiveList, view_presence, view_seen_objective
 from tieline.wire.native.frames import Send
 
 _A = TypeVar("_A")
@@ -54,6 +56,11 @@ class MemberAdmin(Protocol):
 
     async def members(self) -> tuple[MemberView, ...]:
         """Return all members."""
+
+    async def objectives(
+        self, *, statuses: tuple[Status, ...], assignee: str | None, before: str | None
+    ) -> ObjectiveList:
+        """Return a page of objectives, newest first."""
 
 
 class OfflineHub:
@@ -144,6 +151,17 @@ class OfflineHub:
         """Return all members."""
         command = c.ListMembers(self._session)
         return self._ask(command, r.Roster, lambda roster: tuple(map(view_presence, roster.members)))
+
+    async def objectives(
+        self, *, statuses: tuple[Status, ...], assignee: str | None, before: str | None
+    ) -> ObjectiveList:
+        """Return a page of objectives, newest first."""
+        command = frames.ListObjectives(0, statuses, assignee, before).command(self._session)
+        return self._ask(
+            command,
+            r.ObjectiveList,
+            lambda page: ObjectiveList(0, tuple(map(view_seen_objective, page.objectives)), page.complete),
+        )
 
     def _ask(self, command: c.Command, expected: type[_A], view: Callable[[_A], _R]) -> _R:
         (reply,) = self._broker.handle((command,)).replies
