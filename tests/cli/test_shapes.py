@@ -122,8 +122,8 @@ def messages(story: Story, hub: HubProcess) -> None:
     story.run("receipts", sent["id"], speaker="alice")
     story.run("inbox", speaker="bob")
     story.run("inbox", "--digest", speaker="bob")
-    story.run("reply", sent["id"], "yes", speaker="bob")
     story.run("take", sent["id"], speaker="bob")
+    story.run("reply", sent["id"], "yes", speaker="bob")
     waited = story.run("send", "@bob", "wait", "--wait-for", "acked", "--timeout", "0.1", exit_code=5, speaker="alice")
     assert waited["receipts"]
     story.run("drain", speaker="bob")

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from tests.cli.hub_process import HubProcess
+from tests.cli.program_talk import evidence
 from tieline.cli import short_ids
 from tieline.cli.failure import Failure
 from tieline.cli.short_ids import short_id, short_objective, short_target
@@ -97,6 +98,17 @@ def test_a_reply_goes_to_the_conversation_of_the_message(hub: HubProcess, alice:
     newest, answer, *_ = json.loads(hub.cli("history", "--as", alice, "--json").stdout)
     assert (newest["target"], newest["body"]) == (f"@{bob}", "one more thing")
     assert (answer["target"], answer["thread"], answer["body"]) == (channel, "t-1", "in the channel")
+
+
+@pytest.mark.slow
+def test_a_reply_acknowledges_the_message_and_no_other(hub: HubProcess, alice: str, bob: str) -> None:
+    asked, other = hub.send(alice, f"@{bob}", "a question", "another one")
+    assert hub.cli("reply", asked, "an answer", "--as", bob).returncode == 0
+    assert [item["message"]["id"] for item in json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)] == [other]
+    assert evidence(hub, alice, asked) == [("seen", "reply"), ("acked", "reply")]
+    # Its own sender adds to a message, and acknowledges nothing.
+    assert hub.cli("reply", other, "one more thing", "--as", alice).returncode == 0
+    assert hub.states(alice, other)[bob] == "pending"
 
 
 @pytest.mark.slow

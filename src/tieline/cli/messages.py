@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _RUNGS = ("pending", "offered", "seen", "acked")
 """The states that a delivery reaches one after the other. The states `expired` and `dead` are not in this order."""
 
+_REPLIED = "reply"
+"""Evidence that a member has seen and handled a message: the member answered it by the command `reply`."""
+
 _RETRY_SECONDS = 10.0
 """Seconds for which `send` tries to reach a hub that does not answer any more. A restarting hub needs less."""
 
@@ -164,7 +167,7 @@ async def reply(
     timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer a message, in its thread.
+    """Answer a message, in its thread. If the message waits in your inbox, it is acknowledged.
 
     The answer to a message in a channel or about an objective goes there. Any other answer goes to the sender, or to
     the recipient if you sent the message yourself.
@@ -180,11 +183,16 @@ async def reply(
         "thread": message.thread,
         "reply_to": message.id,
     }
-    await _say_it(link, target, text, parts, goal)
+    await _say_it(link, target, text, parts, goal, answers=True)
 
 
-async def _say_it(link: Link, target: str, text: str, parts: dict[str, Any], goal: "Goal") -> None:
-    """Send a message through the hub, print the hub's answer, and wait as long as the user asked."""
+async def _say_it(
+    link: Link, target: str, text: str, parts: dict[str, Any], goal: "Goal", *, answers: bool = False
+) -> None:
+    """Send a message through the hub, print the hub's answer, and wait as long as the user asked.
+
+    With `answers`, acknowledge the message that this one answers.
+    """
     json = goal.json
     client = await link.open_member(make=True)
     try:
@@ -195,6 +203,10 @@ async def _say_it(link: Link, target: str, text: str, parts: dict[str, Any], goa
             parts["thread"] = await find_thread(client, parts["thread"])
         whole = await find_target(client, full_target(target))
         client, accepted = await _deliver(link, client, whole, text, parts)
+        if answers:
+            from tieline.protocols.mcp.agent_session import acknowledge_answered
+
+            await acknowledge_answered(client, (parts["reply_to"],), named=_REPLIED, answered=_REPLIED)
         if not json:
             many = "recipient" if accepted.recipients == 1 else "recipients"
             say(f"{short_message(accepted)}  accepted for {accepted.recipients} {many}")

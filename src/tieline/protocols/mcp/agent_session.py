@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -206,7 +206,7 @@ class AgentSession:
             if not is_shown:
                 # The hub refused the answer, so the message that it names is not answered.
                 context.named.clear()
-            await _acknowledge(client, self._learn(context))
+            await acknowledge_answered(client, self._learn(context))
             claims = tuple(context.claims) if is_shown else ()
             return structs.replace(answer, claims=claims, named=tuple(context.named))
         raise AssertionError("the last attempt returns")
@@ -347,10 +347,13 @@ def result_of(answer: Answer) -> dict[str, Any]:
     return result
 
 
-async def _acknowledge(client: Client, message_ids: list[str]) -> None:
-    """Acknowledge messages that the agent answered, if they still wait in its inbox.
+async def acknowledge_answered(
+    client: Client, message_ids: Sequence[str], *, named: str = NAMED, answered: str = ANSWERED
+) -> None:
+    """Acknowledge messages that the member of `client` answered, if they still wait in its inbox.
 
-    The agent knows such a message from a hook of its program, or from a tool, and not from a push.
+    An agent knows such a message from a hook of its program, or from a tool, and not from a push. `named` is the
+    evidence that the member has seen a message, `answered` that it has handled it.
     """
     if not message_ids:
         return
@@ -363,8 +366,8 @@ async def _acknowledge(client: Client, message_ids: list[str]) -> None:
         for message_id in message_ids:
             item = waiting.get(message_id)
             if item is not None:
-                client.see(item, evidence=NAMED)
-                client.ack(item, evidence=ANSWERED)
+                client.see(item, evidence=named)
+                client.ack(item, evidence=answered)
             elif not page.complete:
                 await client.claim(message_id)
 
