@@ -133,7 +133,9 @@ def test_a_killed_part_leaves_nothing_and_loses_no_message(part: str, hub: HubPr
     with ScriptedModel(ANSWER, WORK) as model:
         program = Codex(hub, home, model)
         with program.asked("work now") as process:
-            wait_until(lambda: model.told("work now"), "a turn")
+            # Codex itself may leave processes if it is killed while it starts its sandbox.
+            wait_until(lambda: any("-e go" in command(pid) for pid in descendants(process.pid)), "its tool")
+            wait_until(lambda: any(command(pid).startswith("sleep") for pid in descendants(process.pid)), "its loop")
             started = descendants(process.pid) | {process.pid}
             (server,) = [pid for pid in started if f"{TIELINE} mcp" in command(pid)]
             (asked,) = hub.send("alice", "@bob", "QUESTION")
