@@ -11,12 +11,13 @@ from tieline.agents.hooks import Program, command_in, command_line, with_hooks
 from tieline.agents.settings import BadSettings, parse
 
 FOLDER = Path("/home-of-bob/.claude")
+RECORD = Path("/home-of-bob/record")
 THEIRS = '{\n  // Mine.\n  "model": "opus",\n  "mcpServers": { "docs": { "command": "docs" } }\n}\n'
 PROGRAMS = list(Program)
 
 
 def connection(program: Program, member: str = "bob", *, ask: bool = False, wake: bool = False) -> Connection:
-    return Connection(program, "/opt/tieline", member, ("--home", "/a home"), ask=ask, wake=wake)
+    return Connection(program, "/opt/tieline", member, ("--home", "/a home"), RECORD, ask=ask, wake=wake)
 
 
 def texts(program: Program, text: str = "") -> list[str]:
@@ -62,7 +63,7 @@ def test_the_entries_name_the_member_and_the_hub_and_are_found_again(program: Pr
         entry = server_of(path, made[0])
         assert entry is not None
         assert entry["command"] == "/opt/tieline"
-        assert entry["args"] == ["mcp", "--as", "bob", "--home", "/a home", "--no-push"]
+        assert entry["args"] == ["mcp", "--as", "bob", "--home", "/a home", "--no-push", "--while", str(RECORD)]
         assert member_of(entry) == "bob"
         command = command_in(made[-1], program)
         assert command == f"/opt/tieline drain --hook {program} --as bob --home '/a home' --tools"

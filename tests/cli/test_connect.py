@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.hub_process import TIELINE, HubProcess, environment, run_cli
+from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, HubProcess, environment, run_cli, wait_until
 from tests.cli.terminal import at_terminal_of
 
 pytestmark = pytest.mark.slow
@@ -133,6 +133,23 @@ def test_connecting_proves_the_connection_and_disconnecting_restores_every_byte(
     assert "is not connected" in user.run("disconnect", "claude-code").stdout
 
 
+def test_disconnecting_ends_a_server_whose_program_stays(user: User, hub: HubProcess) -> None:
+    user.json("connect", "claude-code", "--yes", "--as", "stays")
+    entry = json.loads(user.files[".claude.json"])["mcpServers"]["tieline"]
+    words = [entry["command"], *entry["args"]]
+    env, pipe = environment(hub.home, user.variables), subprocess.PIPE
+    with subprocess.Popen(words, env=env, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe) as server:
+        try:
+            wait_until(lambda: hub.session_count("stays") == 1, "the session of the server")
+            user.json("disconnect", "claude-code")
+            assert server.wait(DEADLINE_SECONDS) == 0
+            assert hub.session_count("stays") == 0
+            assert server.stderr is not None
+            assert b"'tieline disconnect' ended the connection" in server.stderr.read()
+        finally:
+            server.kill()
+
+
 def test_without_a_name_all_installed_programs_are_connected(user: User, hub: HubProcess) -> None:
     user.install("codex")
     user.install("gemini")
@@ -215,7 +232,8 @@ def test_at_a_remote_hub_the_token_is_in_a_file_for_its_owner_alone(user: User, 
     others = {name: content for name, content in user.files.items() if not name.endswith(kept.name)}
     assert not [name for name, content in others.items() if token.encode() in content]
     settings = json.loads(others[".claude.json"])["mcpServers"]["tieline"]
-    assert settings["args"][-2:] == [str(kept), "--no-push"]
+    record = user.home / ".claude.json.before-tieline"
+    assert settings["args"][-4:] == [str(kept), "--no-push", "--while", str(record)]
     # A wrong token, or a token that others could read, is refused.
     assert user.run(*words, TIELINE_TOKEN="wrong").returncode == 3
     inbox = ("inbox", "--url", hub.running.http, "--token-file", str(kept))

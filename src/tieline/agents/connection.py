@@ -49,6 +49,8 @@ class Connection(Struct, frozen=True):
     member: str
     where: tuple[str, ...]
     """Command line options that name the hub. They contain no secret, because other users can see a command line."""
+    record: Path
+    """File that exists until `tieline disconnect` removes the entry of Tieline's MCP server. Then the server ends."""
     wake: bool = False
     """True if a hook can wake the installed version of the program when it is idle."""
     ask: bool = False
@@ -67,7 +69,7 @@ class Connection(Struct, frozen=True):
         """
         entry: dict[str, Any] = {
             "command": self.tieline,
-            "args": ["mcp", "--as", self.member, *self.where, "--no-push"],
+            "args": ["mcp", "--as", self.member, *self.where, "--no-push", "--while", str(self.record)],
         }
         match self.program:
             case Program.CLAUDE_CODE:

@@ -134,7 +134,7 @@ def disconnect(
     """Undo 'tieline connect': restore the program's settings byte for byte.
 
     If another program has changed a file since, only our entries are removed from it. The member and its messages stay.
-    Works without a hub.
+    An MCP server of ours that the program has started ends within seconds. Works without a hub.
     """
     ended_by(lambda: _disconnect(program, config_home, dry_run=dry_run, json=json), json=json)
 
@@ -173,7 +173,8 @@ async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: 
     where: tuple[str, ...] = ("--url", url) if url is not None else ("--home", str(link.folder))
     if token is not None:
         where = (*where, "--token-file", str(folder / _TOKEN_FILE))
-    connection = Connection(program, tieline_path(), link.member or member, where, wake=can_wake(program), ask=ask)
+    named, wake = link.member or member, can_wake(program)
+    connection = Connection(program, tieline_path(), named, where, files[0].record, wake=wake, ask=ask)
     edits = [_edit(part, file, connection) for part, file in zip(parts, files, strict=True)]
     return _Plan(connection, link, folder, parts, edits, is_new, near, token)
 

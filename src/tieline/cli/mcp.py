@@ -5,8 +5,11 @@ Used by: the agent's program, which starts this command and speaks MCP through i
 Other output goes to stderr.
 """
 
+import asyncio
 import os
-from typing import Annotated
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +23,9 @@ from tieline.protocols import protocols
 OWN_TOOLS = "tieline"
 """Name of the set of tools with the hub's own names. It is a value of the option `--tools`."""
 TOOL_SETS = (OWN_TOOLS, *(protocol.name for protocol in protocols() if protocol.tools is not None))
+
+_LOOK_SECONDS = 1.0
+"""Time between two looks for the file of `--while`. A person may write to the member soon after `disconnect`."""
 
 
 @talks
@@ -35,6 +41,15 @@ async def mcp(
             "--no-push", help="Do not push messages, for a program that does not show them: the agent takes them."
         ),
     ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--while",
+            metavar="FILE",
+            help="End when this file is removed. 'tieline connect' names one that 'disconnect' removes.",
+            show_default=False,
+        ),
+    ] = None,
     match: MatchOption = None,
 ) -> None:
     """Run an MCP server on stdin and stdout, which gives an agent's program the hub's tools.
@@ -54,7 +69,8 @@ async def mcp(
     if runner:
         await _serve_runner(runner)
     else:
-        await _serve_hub(link, tools, match, push=not no_push)
+        serving = _serve_hub(link, tools, match, push=not no_push)
+        await (serving if record is None else _serve_while(record, serving))
 
 
 offer(mcp, "tools", TOOL_SETS)
@@ -83,9 +99,32 @@ async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -
     await server.serve(HubBackend(agent_session), lambda: agent_session.keep(first))
 
 
-async def _serve_runner(path: str) -> None:
-    from pathlib import Path
+async def _serve_while(record: Path, serving: Coroutine[Any, Any, None]) -> None:
+    """Serve until the file `record` is removed.
 
+    Codex has a server in the background, which keeps the MCP servers of its threads after Codex itself has ended.
+    """
+    tasks = [asyncio.ensure_future(serving), asyncio.ensure_future(_removed(record))]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _removed(record: Path) -> None:
+    """Return when a file that exists is removed."""
+    existed = False
+    while (exists := record.exists()) or not existed:  # noqa: ASYNC240 - a quick look at a local file
+        existed = existed or exists
+        await asyncio.sleep(_LOOK_SECONDS)
+    _tell(f"ended, because {record} was removed: 'tieline disconnect' ended the connection")
+
+
+async def _serve_runner(path: str) -> None:
     from tieline.agents.mcp_server import McpServer, RunnerBackend
     from tieline.agents.runner_client import RunnerClient, RunnerGone
 

@@ -82,7 +82,8 @@ class SettingsFile:
         content = _read(path)
         self.before = content or b""
         self._existed = content is not None
-        self._beside = _hidden(path, _MARK)
+        # File beside it that can undo Tieline's change. It exists as long as the change does.
+        self.record = _hidden(path, _MARK)
         self._kept = self._read_kept()
 
     @property
@@ -160,7 +161,7 @@ class SettingsFile:
                 self._real.unlink(missing_ok=True)
             elif after != self.before:
                 write(self._real, after, self._mode(), self._refuse_changed)
-            self._beside.unlink(missing_ok=True)
+            self.record.unlink(missing_ok=True)
         if gone and kept is not None and kept.made_folder:
             with contextlib.suppress(OSError):
                 self.path.parent.rmdir()
@@ -187,7 +188,7 @@ class SettingsFile:
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            _remove_left(self._beside)
+            _remove_left(self.record)
             _remove_left(self._real)
             self._refuse_changed()
             yield
@@ -201,15 +202,15 @@ class SettingsFile:
     def _keep(self, kept: _Kept | None) -> None:
         """Write the record for undoing the change beside the file. If `kept` is `None`, remove the record."""
         if kept is None:
-            self._beside.unlink(missing_ok=True)
+            self.record.unlink(missing_ok=True)
         else:
-            write(self._beside, msgspec.json.encode(kept), 0o600)
+            write(self.record, msgspec.json.encode(kept), 0o600)
 
     def _kept_bytes(self) -> bytes:
         return base64.b64decode(self._kept.before) if self._kept is not None and self._kept.before else b""
 
     def _read_kept(self) -> _Kept | None:
-        content = _read(self._beside)
+        content = _read(self.record)
         if content is None:
             return None
         try:
