@@ -73,11 +73,11 @@ def program_home() -> Iterator[ProgramHome]:
         yield ProgramHome(folder)
     finally:
         # A program that was killed just now may still write into its home.
-        wait_until(lambda: not _processes_in(folder), "the end of all processes that have this home")
+        wait_until(lambda: not processes_in(folder), "the end of all processes that have this home")
         shutil.rmtree(folder)
 
 
-def _processes_in(folder: Path) -> list[int]:
+def processes_in(folder: Path) -> list[int]:
     """Return the ids of the processes that have this home in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):

@@ -28,7 +28,16 @@ from tests.programs.conversation import (
     shown,
     with_late_server,
 )
-from tests.programs.installed import GEMINI, ProgramHome, claude_code, codex, executable, gemini, program_home
+from tests.programs.installed import (
+    GEMINI,
+    ProgramHome,
+    claude_code,
+    codex,
+    executable,
+    gemini,
+    processes_in,
+    program_home,
+)
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.test_gemini import ANSWER as GEMINI_ANSWER
 from tieline.agents.hook_record import FOLDER
@@ -227,6 +236,32 @@ def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess,
         wait_until(lambda: not records.exists() or not list(records.iterdir()), "the end of the record")
         assert connected.tieline("disconnect", "claude-code").returncode == 0
         assert not left_by_us(files(home.folder))
+
+
+def test_disconnecting_ends_the_server_that_codex_keeps_in_the_background(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        connected = Connected("codex", hub, home, model)
+        connected.connect()
+        path = connected.variables["CODEX_PATH"]
+        # With hooks, Codex asks a person if it may trust them, and starts our tools after that. The option that trusts all
+        # hooks makes it start without its server in the background.
+        (home.folder / ".codex" / "hooks.json").unlink()
+        try:
+            with at_terminal_of(path, env=connected.variables, cwd=home.project) as person:
+                wait_until(lambda: hub.session_count("codex") == 1, "our tools")
+                person.process.kill()
+                person.leaves()
+            (server,) = [pid for pid in processes_in(home.folder) if f"{TIELINE} mcp" in command(pid)]
+            assert connected.tieline("disconnect", "codex").returncode == 0
+            wait_until(lambda: not is_alive(server), "its end")
+            assert hub.session_count("codex") == 0
+            assert any("app-server --listen" in command(pid) for pid in processes_in(home.folder))
+            done = subprocess.run([path, "app-server", "daemon", "stop"], env=connected.variables, check=False)
+            assert done.returncode == 0
+        finally:
+            for pid in processes_in(home.folder):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_connect_that_is_killed_at_any_moment_leaves_whole_files_and_can_be_undone(
