@@ -5,7 +5,6 @@ Used by: the agent's program, which starts this command and speaks MCP through i
 Other output goes to stderr.
 """
 
-import asyncio
 import os
 from collections.abc import Coroutine
 from pathlib import Path
@@ -104,6 +103,8 @@ async def _serve_while(record: Path, serving: Coroutine[Any, Any, None]) -> None
 
     Codex has a server in the background, which keeps the MCP servers of its threads after Codex itself has ended.
     """
+    import asyncio
+
     tasks = [asyncio.ensure_future(serving), asyncio.ensure_future(_removed(record))]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -117,6 +118,8 @@ async def _serve_while(record: Path, serving: Coroutine[Any, Any, None]) -> None
 
 async def _removed(record: Path) -> None:
     """Return when a file that exists is removed."""
+    import asyncio
+
     existed = False
     while (exists := record.exists()) or not existed:  # noqa: ASYNC240 - a quick look at a local file
         existed = existed or exists
