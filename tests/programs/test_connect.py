@@ -243,8 +243,8 @@ def test_disconnecting_ends_the_server_that_codex_keeps_in_the_background(hub: H
         connected = Connected("codex", hub, home, model)
         connected.connect()
         path = connected.variables["CODEX_PATH"]
-        # With hooks, Codex asks a person if it may trust them, and starts our tools after that. The option that trusts all
-        # hooks makes it start without its server in the background.
+        # With hooks, Codex asks a person if it may trust them, and starts our tools after that. With the option that
+        # trusts all hooks, it has no server in the background.
         (home.folder / ".codex" / "hooks.json").unlink()
         try:
             with at_terminal_of(path, env=connected.variables, cwd=home.project) as person:
