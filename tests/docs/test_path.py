@@ -109,7 +109,8 @@ async def test_the_path_of_one_message_is_the_one_that_the_page_tells(folder: Pa
     modules = {module for module, _ in functions}
     assert modules - set(re.findall(r"`([\w/]+\.py)`", section)) == set(), "the page names every module on the path"
     assert set(path_of_one_message()) - functions == set(), "a message enters every function that the page names"
-    counted = re.search(r"enters (\d+) functions in (\d+) modules", section)
+    # The broker's thread may do some of its own work before the event loop writes, or after it.
+    counted = re.search(r"enters up to (\d+) functions in (\d+) modules", section)
     assert counted
     assert len(functions) <= int(counted[1]), (len(functions), sorted(functions))
     assert len(modules) <= int(counted[2]), (len(modules), sorted(modules))
