@@ -137,6 +137,41 @@ async def test_a_dialog_says_what_the_hub_refuses_and_gives_the_focus_back(there
     await expect(dialog.get_by_role("alert")).to_be_visible()
 
 
+async def test_a_dialog_opens_again_right_after_it_was_closed(there: Office) -> None:
+    root = await there.there.join("root")
+    made = await root.create_objective("Ship it", "it is shipped", "alice")
+    page = await there.enter(path=f"#/objectives/{made.id}")
+    await page.get_by_role("button", name="Block").wait_for()
+    # The dialog is hidden at once, and its close event comes in a later task. `requestClose` is what Escape does.
+    opened = await page.evaluate(
+        """async () => {
+            const button = (within, text) =>
+                [...document.querySelectorAll(`${within} button`)].find((one) => one.textContent === text);
+            const settle = async () => { for (let step = 0; step < 10; step++) await Promise.resolve(); };
+            const ways = [
+                () => document.querySelector("dialog[open]").requestClose(),
+                () => button("dialog", "Not now").click(),
+            ];
+            const seen = [];
+            for (const close of [...ways, ...ways]) {
+                button("main", "Block").click();
+                await settle();
+                close();
+                await settle();
+                button("main", "Block").click();
+                await settle();
+                await new Promise((resolve) => setTimeout(resolve, 50));
+                seen.push(document.querySelectorAll("dialog[open]").length);
+                if (!seen.at(-1)) break;
+                button("dialog", "Not now").click();
+                await settle();
+            }
+            return seen;
+        }"""
+    )
+    assert opened == [1, 1, 1, 1]
+
+
 async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
     root = await there.there.join("root")
     await there.there.add("chief", permissions=("objectives.create",))

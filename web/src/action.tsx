@@ -44,12 +44,18 @@ function Question(props: Props & { closed(): void }) {
     return () =>
       void setTimeout(() => document.activeElement === document.body && document.getElementById("main")?.focus());
   }, []);
+  // A dialog is closed before it is removed, so that the focus returns. Its close event comes later: the button may have
+  // opened the next dialog by then.
+  const shut = () => {
+    box.current?.close();
+    closed();
+  };
   const submit = async (form: FormData) => {
     setBusy(true);
     setWhy("");
     try {
       await act(form);
-      box.current?.close();
+      shut();
       if (done) tell(done);
     } catch (error) {
       setWhy(error instanceof Error ? error.message : String(error));
@@ -57,7 +63,14 @@ function Question(props: Props & { closed(): void }) {
     setBusy(false);
   };
   return (
-    <dialog ref={box} class="ask" aria-label={title} onClose={closed}>
+    <dialog
+      ref={box}
+      class="ask"
+      aria-label={title}
+      // A file field inside says "cancel" too, when nothing was chosen.
+      onCancel={(event) => event.target === event.currentTarget && shut()}
+      onClose={(event) => event.currentTarget.isConnected && closed()}
+    >
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -75,7 +88,7 @@ function Question(props: Props & { closed(): void }) {
           <button type="submit" class={props.danger ? "danger" : "main"} disabled={busy}>
             {word}
           </button>
-          <button type="button" onClick={() => box.current?.close()}>
+          <button type="button" onClick={shut}>
             Not now
           </button>
         </p>
