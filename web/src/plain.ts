@@ -16,3 +16,19 @@ export const plain = (text: string): string =>
 /** The first characters of a text, which may be very long. */
 export const beginning = (text: string, most: number): string =>
   plain(text.length > most ? text.slice(0, most).replace(/[\ud800-\udbff]$/, "") : text);
+
+const MARKDOWN: readonly [RegExp, string][] = [
+  [/^ {0,3}(?:```|~~~).*$/gm, ""],
+  [/^ {0,3}(?:#{1,6}|>+|[-*+]|\d{1,3}[.)])(?= )/gm, ""],
+  [/!?\[([^\]\n]*)\]\([^)\s]*\)/g, "$1"],
+  [/(\*\*|__|~~)(?=\S)(.*?\S)\1/g, "$2"],
+  [/(?<![\w*])[*_](?=[^\s*_])([^*_\n]*[^\s*_])[*_](?![\w*])/g, "$1"],
+  [/`+([^`\n]+)`+/g, "$1"],
+];
+
+/** The beginning of a body on one line, without the signs of markdown. */
+export function oneLine(text: string, most: number): string {
+  let found = text.slice(0, 4 * most);
+  for (const [sign, words] of MARKDOWN) found = found.replace(sign, words);
+  return beginning(found.replace(/\s+/g, " ").trim(), most);
+}
