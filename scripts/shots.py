@@ -27,7 +27,7 @@ TIELINE = Path(sys.executable).with_name("tieline")
 WIDTHS = {1440: 900, 390: 844}
 """Width and height of a screen, and of a phone."""
 SCHEMES = ("light", "dark")
-CONSOLE = ("live", "talk", "members", "objectives", "search", "insights")
+CONSOLE = ("home", "live", "talk", "members", "objectives", "search", "insights")
 SPOKEN = "It is the byte order of the header."
 """A message of the demo, which is shown with its receipts."""
 DOCS = ("", "start/", "howto/team/", "reference/cli/", "security/", "troubleshooting/")

@@ -76,15 +76,14 @@ class Office:
         if not request.url.startswith((self.url, self.url.replace("http", "ws"), "data:")):
             self.complaints.append(f"asked for {request.url}")
 
-    async def enter(self, name: str = "root", path: str = "", **options: Any) -> Page:
+    async def enter(self, name: str = "root", path: str = "#/live", **options: Any) -> Page:
         """Open the console in a new browser context and log a member in. Return the page, at `path`."""
         page = await self.page(**options)
         await page.goto(f"{self.url}/")
         await page.get_by_label("Token").fill(self.there.tokens[name])
         await page.get_by_role("button", name="Come in").click()
         await page.get_by_text("Connected", exact=True).wait_for()
-        if path:
-            await page.goto(f"{self.url}/{path}")
+        await page.goto(f"{self.url}/{path}")
         return page
 
     async def over_ac7(self, name: str, to: str | None, body: str, **more: Any) -> None:

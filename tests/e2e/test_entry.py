@@ -39,6 +39,7 @@ async def test_a_login_link_lets_one_in_and_leaves_the_address(there: Office) ->
     # It is in no link of the page either, nor behind "back".
     alice = await there.there.join("alice")
     await alice.send("@root", "to look at")
+    await page.goto(f"{there.url}/#/live")
     await page.locator(".row").first.click()
     await expect(page.get_by_label("Message", exact=True)).to_be_visible()
     assert link not in await page.content()
@@ -54,7 +55,7 @@ async def test_a_link_that_is_opened_by_who_is_in_leaves_the_address_and_stays_g
     link = (await root.issue_token("root", label="login link")).token
     await page.goto(f"{there.url}/#/enter/{link}")
     await expect(page.get_by_role("status").filter(has_text="You are in already")).to_be_visible()
-    await expect(page).to_have_url(f"{there.url}/#/live")
+    await expect(page).to_have_url(f"{there.url}/#/home")
     other = await there.page()
     await other.goto(f"{there.url}/#/enter/{link}")
     await other.get_by_text("Connected", exact=True).wait_for()

@@ -15,7 +15,7 @@ from tieline.contract.message import Priority
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-PAGES = ("#/live", "#/talk/%23general", "#/talk/%40alice", "#/members/bob", "#/objectives", "#/search/hello")
+PAGES = ("#/home", "#/live", "#/talk/%23general", "#/talk/%40alice", "#/members/bob", "#/objectives", "#/search/hello")
 
 
 async def test_everything_is_reached_from_the_keyboard(there: Office) -> None:

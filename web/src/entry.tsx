@@ -37,7 +37,7 @@ export function Entry() {
   useEffect(() => {
     if (!link) return;
     // A login link has its token after the `#`, which no server and no log sees. Remove it from the address at once.
-    location.replace("#/live");
+    location.replace("#/home");
     void come(link);
   }, [link]);
   return (

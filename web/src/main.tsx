@@ -6,6 +6,7 @@ import { Places, Talk, unread } from "./conversations.tsx";
 import { OneDevice } from "./devices.tsx";
 import { Entry } from "./entry.tsx";
 import { Guard } from "./guard.tsx";
+import { Home } from "./home.tsx";
 import { Insights } from "./insights.tsx";
 import { Live } from "./live.tsx";
 import { Members } from "./members.tsx";
@@ -20,6 +21,7 @@ import { attempt, hub, leave, look, notice, objectives, seesAll, tell, visitor }
 /** The page of one device has no entry in the list of pages: a link leads to it. */
 const DEVICE = "devices";
 const PAGES = [
+  ["home", "Home", Home],
   ["live", "Live", Live],
   ["talk", "Conversations", Talk],
   ["members", "Members", Members],
@@ -30,7 +32,7 @@ const PAGES = [
 
 function Console() {
   const { page } = where.value;
-  const Page = page === DEVICE ? OneDevice : (PAGES.find(([name]) => name === page)?.[2] ?? Live);
+  const Page = page === DEVICE ? OneDevice : (PAGES.find(([name]) => name === page)?.[2] ?? Home);
   const blocked = objectives.value.filter((one) => one.status === "blocked").length;
   const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
   return (
@@ -111,7 +113,7 @@ function App() {
   useEffect(() => {
     if (!shown) return;
     // A token does not stay in the address, where it would be part of every link.
-    location.replace("#/live");
+    location.replace("#/home");
     tell("You are in already; the link was not used.");
   }, [shown]);
   if (visitor.value === undefined) {

@@ -32,7 +32,7 @@ interface Choice {
 }
 
 function choices(asked: string): Choice[] {
-  const pages = ["live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map(
+  const pages = ["home", "live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map(
     (page) => ({
       text: page === "talk" ? "Conversations" : page[0]?.toUpperCase() + page.slice(1),
       hint: "page",

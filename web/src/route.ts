@@ -17,7 +17,7 @@ function read(): Where {
   const [page = "", ...rest] = path.split("/");
   const asked = new URLSearchParams(query);
   const at = /^\d{1,15}$/.test(asked.get("at") ?? "") ? Number(asked.get("at")) : null;
-  return { page: page || "live", of: decoded(rest.join("/")), message: asked.get("m") ?? "", at };
+  return { page: page || "home", of: decoded(rest.join("/")), message: asked.get("m") ?? "", at };
 }
 
 /** An address that somebody cut short or made up is still an address. */

@@ -8,8 +8,8 @@ function visit(hash: string) {
   return where.value;
 }
 
-test("without an address one is at the live tail", () => {
-  assert.deepEqual(visit(""), { page: "live", of: "", message: "", at: null });
+test("without an address one is at home", () => {
+  assert.deepEqual(visit(""), { page: "home", of: "", message: "", at: null });
 });
 
 test("an address leads back to what it was made of", () => {
