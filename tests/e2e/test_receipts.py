@@ -17,7 +17,7 @@ from tieline.protocols.agent_channels import ChannelClient
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 UNSIGNED = f'[peerbus]\ntokens = ["{TOKEN}"]\n'
-TIME = re.compile(r"^\d\d:\d\d:\d\d$")
+TIME = re.compile(r"^\d{1,2}:\d\d:\d\d(\s[AP]M)?$")
 
 
 async def look_at(page: Page, words: str) -> Locator:
