@@ -328,7 +328,7 @@ async def test_a_full_disk_ends_no_session_and_loses_nothing_on_wires_that_have_
 async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tieline.stores.sqlite.store.CHECKPOINT_PAGES", 1000)
+    monkeypatch.setattr("tieline.stores.sqlite.write_ahead_log.CHECKPOINT_PAGES", 1000)
     # The search index would take up the room that the log needs.
     monkeypatch.setattr("tieline.server.searcher._IDLE_SECONDS", 1000)
     with small_disk(folder / "d", 16_000) as disk, capture_logs():
@@ -339,7 +339,7 @@ async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
             assert local_hub is not None
             store = local_hub._broker.store
             assert isinstance(store, SqliteStore)
-            while store._wal_pages < 600:
+            while store._write_ahead_log._pages < 600:
                 assert await company.send("x" * 20_000)
             # Room for what is missing in the log, and not for moving all of it.
             ballast = await asyncio.to_thread(fill, disk, leave=2_500_000)

@@ -384,7 +384,7 @@ async def test_what_was_erased_leaves_the_files_while_nobody_uploads(
     house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "_RETRY_SECONDS", 0.01)
-    gate.erasing = True
+    gate._write_ahead_log.erases = True
     # The recorder waits for work at this moment. This is work that commits nothing.
     assert await house.events() == []
     await until(lambda: not gate.erasing)

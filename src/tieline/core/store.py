@@ -377,8 +377,9 @@ class ActivityStore(Protocol):
     One dedicated thread calls it. `commit` makes buffered writes durable together. Any exception drops buffered writes.
     """
 
-    erasing: bool
-    """True if a file may still have erased content, for example because a reader needs it. `retry` tries again."""
+    @property
+    def erasing(self) -> bool:
+        """True if a file may still have erased content, for example because a reader needs it. `retry` tries again."""
 
     @property
     def readers(self) -> ReaderStore:

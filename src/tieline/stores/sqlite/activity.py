@@ -16,9 +16,10 @@ from tieline.contract.event import LogRow
 from tieline.core.quotes import quoted_forms
 from tieline.core.readers import Cutoff
 from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, StoreError, page
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, empty_wal, explain, open_database, wal_bytes, write_nothing
+from tieline.stores.sqlite.database import explain, open_database, write_nothing
 from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.write_ahead_log import WriteAheadLog
 
 ACTIVITY_FILE = "activity.db"
 
@@ -30,12 +31,9 @@ class SqliteActivity:
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / ACTIVITY_FILE
-        # True if the write-ahead log may have content that was erased from the database, for example after a crash.
-        self.erasing = wal_bytes(self._path) > 0
+        self._write_ahead_log = WriteAheadLog(self._path, synchronous)
         self._connection = open_database(self._path, "activity", synchronous=synchronous, vfs=vfs)
-        self._connection.set_wal_hook(self._note_wal_size)
-        # Pages in the write-ahead log after the last commit.
-        self._wal_pages = 0
+        self._write_ahead_log.follow(self._connection)
         # Rows that the next commit inserts.
         self._entries: list[ActivityEntry] = []
         self._end = 0
@@ -74,26 +72,20 @@ class SqliteActivity:
                 ((one.offset, one.at_ms, one.number, one.event, one.kind, one.ts_ms) for one in entries),
             )
             self._connection.execute("COMMIT")
-        if self._wal_pages >= CHECKPOINT_PAGES:
-            # The rows are committed, even if the checkpoint fails.
-            with suppress(apsw.Error):
-                # Passive: moves only pages that no reader needs, and never waits for a reader.
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-                self._wal_pages = 0
-        self._finish_erasing()
+        # The rows are committed, even if the checkpoint fails.
+        self._write_ahead_log.after_commit()
 
     def retry(self) -> None:
         """Check that the database accepts writes again. Raise if it does not. See `ActivityStore.retry`."""
         with self._refusing():
             write_nothing(self._connection)
-        self._finish_erasing()
-
-    def _finish_erasing(self) -> None:
-        """Empty the write-ahead log if it may have erased content. If a reader needs it, the next call tries again."""
         if self.erasing:
-            with suppress(apsw.Error):
-                empty_wal(self._connection)
-                self.erasing = False
+            self._write_ahead_log.checkpoint()
+
+    @property
+    def erasing(self) -> bool:
+        """True if the write-ahead log may still have content that was erased. See `ActivityStore.erasing`."""
+        return self._write_ahead_log.erases
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """Return committed activity of one member that matches a query, newest first. See `ActivityStore.select`."""
@@ -138,7 +130,7 @@ class SqliteActivity:
                     self._connection.execute(QUERIES["erase_activity"], (note, *forms)).fetchall()
             finally:
                 self._connection.pragma("secure_delete", False)
-        self.erasing = True
+        self._write_ahead_log.erases = True
 
     def prune(self, cutoff: Cutoff, limit: int) -> range:
         """Delete up to `limit` of the oldest rows that `cutoff` does not keep. Return their offsets.
@@ -172,10 +164,6 @@ class SqliteActivity:
 
     def _committed_end(self) -> int:
         return int(self._connection.execute(QUERIES["activity_end"]).get)
-
-    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
-        self._wal_pages = pages
-        return 0
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ import structlog
 
 from tieline.core.store import DamagedError, DiskError, StoreError
 
-_BUSY_MS = 5000
+BUSY_MS = 5000
 """Timeout for the write lock of a database. Another process needs the lock only for a short check or a migration. A
 longer wait would hide a fault."""
 
@@ -35,10 +35,6 @@ log = structlog.get_logger(__name__)
 
 UPGRADE_FOLDER = "before-upgrade"
 """Folder in a home with the backups that are made before a newer program changes the databases."""
-
-CHECKPOINT_PAGES = 4000
-"""Number of pages in the write-ahead log (16 MB) at which a checkpoint moves them into the database. The next start
-reads so many pages in under a second."""
 
 _DISK_ERRORS = (
     apsw.FullError,
@@ -150,7 +146,7 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             connection = apsw.Connection(str(path), vfs=vfs)
             path.chmod(0o600)
-        connection.set_busy_timeout(_BUSY_MS)
+        connection.set_busy_timeout(BUSY_MS)
         if schema in _SHRINKING:
             # Has an effect only before the first page is written; `_make_shrinkable` is for older databases.
             connection.pragma("auto_vacuum", INCREMENTAL)
@@ -203,24 +199,6 @@ def _make_shrinkable(connection: apsw.Connection, path: Path) -> None:
         log.info("a database was rewritten once, so that it can give back its free space", database=path.name)
 
 
-def empty_wal(connection: apsw.Connection) -> None:
-    """Move the write-ahead log into the database and empty its file, which may still have erased content.
-
-    Raise `apsw.BusyError` at once if a reader needs the write-ahead log.
-    """
-    connection.set_busy_timeout(0)
-    try:
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    finally:
-        connection.set_busy_timeout(_BUSY_MS)
-
-
-def wal_bytes(path: Path) -> int:
-    """Return the size of the write-ahead log of the database at `path`; 0 if there is none."""
-    wal = Path(f"{path}-wal")
-    return wal.stat().st_size if wal.exists() else 0
-
-
 def write_nothing(connection: apsw.Connection) -> None:
     """Write a page to disk without changing any data, for example to test if the database can be written."""
     connection.pragma("user_version", connection.pragma("user_version"))
@@ -235,7 +213,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
         raise StoreError(f"there is no database at {path}")
     try:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        connection.set_busy_timeout(_BUSY_MS)
+        connection.set_busy_timeout(BUSY_MS)
         connection.pragma("user_version")
     except apsw.Error as error:
         raise explain(error, path) from error

@@ -41,7 +41,7 @@ from tieline.core.store import (
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, empty_wal, explain, open_database, wal_bytes, write_nothing
+from tieline.stores.sqlite.database import explain, open_database, write_nothing
 from tieline.stores.sqlite.history import SqliteHistory
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.readers import SqliteReaders
@@ -56,6 +56,7 @@ from tieline.stores.sqlite.rows import (
 from tieline.stores.sqlite.statements import QUERIES, repeat
 from tieline.stores.sqlite.trail import Trail
 from tieline.stores.sqlite.words import Words
+from tieline.stores.sqlite.write_ahead_log import WriteAheadLog
 
 MAIN_FILE = "tieline.db"
 
@@ -77,12 +78,9 @@ class SqliteStore:
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / MAIN_FILE
-        # True if the write-ahead log may have content that was erased from the database, for example after a crash.
-        self._erases = wal_bytes(self._path) > 0
+        self._write_ahead_log = WriteAheadLog(self._path, synchronous)
         self._main = open_database(self._path, "main", synchronous=synchronous, vfs=vfs)
-        self._main.set_wal_hook(self._note_wal_size)
-        # Pages in the write-ahead log after the last commit.
-        self._wal_pages = 0
+        self._write_ahead_log.follow(self._main)
         # Rows that the next commit inserts, by table, in log order.
         self._log_rows: list[_Row] = []
         self._message_rows: list[_Row] = []
@@ -100,18 +98,14 @@ class SqliteStore:
         self._closed = False
         # True if buffered rows were dropped since the last `restore`.
         self._abandoned = False
-        # Error of the last checkpoint of the write-ahead log, and the size at which the next one is tried.
-        self.trouble = ""
-        self._checkpoint_at = CHECKPOINT_PAGES
         self._words = Words(self._main)
         self._trail = Trail(self._select)
         self._history = SqliteHistory(self._select, self._trail)
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
         self.readers = SqliteReaders(MAIN, self._main, self._write, self._select)
-        # Number of commits and of checkpoints. Each needs a disk sync.
+        # Number of commits. Each needs a disk sync.
         self.commits = 0
-        self.checkpoints = 0
 
     # Writes.
 
@@ -249,7 +243,7 @@ class SqliteStore:
             self._write("note_redaction", (str(row.offset).encode(),))
         finally:
             self._main.pragma("secure_delete", False)
-        self._erases = True
+        self._write_ahead_log.erases = True
 
     def commit(self) -> None:
         """Make all buffered writes durable, or none of them. See `Store.commit`."""
@@ -267,8 +261,7 @@ class SqliteStore:
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
         self._prefetched.clear()
-        if self._wal_pages >= self._checkpoint_at or self._erases:
-            self._checkpoint()
+        self._write_ahead_log.after_commit()
 
     @property
     def intact(self) -> bool:
@@ -311,7 +304,12 @@ class SqliteStore:
         except apsw.Error as error:
             raise self.explain(error) from error
         if self.trouble:
-            self._checkpoint()
+            self._write_ahead_log.checkpoint()
+
+    @property
+    def trouble(self) -> str:
+        """Error of the last checkpoint of the write-ahead log. See `Store.trouble`."""
+        return self._write_ahead_log.trouble
 
     def _begin(self) -> None:
         if not self._in_transaction:
@@ -360,28 +358,6 @@ class SqliteStore:
         if not self._main.get_autocommit():
             self._main.execute("ROLLBACK")
         self._in_transaction = False
-
-    def _note_wal_size(self, _connection: apsw.Connection, _schema: str, pages: int) -> int:
-        self._wal_pages = pages
-        return 0
-
-    def _checkpoint(self) -> None:
-        """Move the write-ahead log into the database. If that fails, the write-ahead log stays, and nothing is lost."""
-        try:
-            if self._erases:
-                empty_wal(self._main)
-                self._erases = False
-            else:
-                # Passive: moves only pages that no reader needs, and never waits for a reader.
-                self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.Error as error:
-            self.trouble = f"the write-ahead log cannot be moved into the database: {self.explain(error)}"
-            self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
-            return
-        self.trouble = ""
-        self._checkpoint_at = CHECKPOINT_PAGES
-        self._wal_pages = 0
-        self.checkpoints += 1
 
     # Reads.
 
