@@ -154,7 +154,7 @@ def look_at_console(debian: BareDebian, link: str, address: str) -> None:
     deadline = time.monotonic() + COMMAND_SECONDS_MAX
     while "Connected" not in page and time.monotonic() < deadline:
         page = output_of(debian, *browser, "--dump-dom", address, quiet=True)
-    for word in ("Connected", "Conversations", "Objectives", "Log out"):
+    for word in ("Connected", "Conversations", "Objectives", "Sign out"):
         expect(word, page)
     say("the browser shows the console, logged in and connected")
 

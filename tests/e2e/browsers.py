@@ -81,7 +81,7 @@ class Office:
         page = await self.page(**options)
         await page.goto(f"{self.url}/")
         await page.get_by_label("Token").fill(self.there.tokens[name])
-        await page.get_by_role("button", name="Come in").click()
+        await page.get_by_role("button", name="Sign in").click()
         await page.get_by_text("Connected", exact=True).wait_for()
         await page.goto(f"{self.url}/{path}")
         return page

@@ -18,7 +18,7 @@ async def test_axe_finds_nothing_serious_on_the_way_in(there: Office) -> None:
     await page.goto(f"{there.url}/")
     await page.get_by_role("textbox", name="Token").fill("123456")
     await page.get_by_label("Name, with a code").fill("root")
-    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("alert")).to_be_visible()
     assert await serious(page) == []
 

@@ -30,7 +30,7 @@ async def test_the_link_of_a_device_leads_to_its_approval_with_the_code_filled_i
         await page.goto(there.url + started["verificationUriComplete"])
         # The way in keeps the address.
         await page.get_by_label("Token").fill(there.there.tokens["root"])
-        await page.get_by_role("button", name="Come in").click()
+        await page.get_by_role("button", name="Sign in").click()
         form = page.get_by_label("Device", exact=True)
         await expect(form.get_by_label("Code")).to_have_value(started["userCode"])
         await expect(form).to_contain_text("a runner from 127.0.0.1")

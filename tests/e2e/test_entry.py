@@ -21,9 +21,9 @@ async def test_a_person_logs_in_with_a_code_and_out(there: Office) -> None:
     await page.goto(f"{there.url}/")
     await page.get_by_label("Token").fill(totp.code_at(secret, int(time.time() * 1000)))
     await page.get_by_label("Name, with a code").fill("root")
-    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_role("button", name="Sign in").click()
     await page.get_by_text("Connected", exact=True).wait_for()
-    await page.get_by_role("button", name="Log out").click()
+    await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await page.reload()
     await expect(page.get_by_label("Token")).to_be_visible()
@@ -64,7 +64,7 @@ async def test_a_link_that_is_opened_by_who_is_in_leaves_the_address_and_stays_g
 async def test_who_asks_to_be_let_in_comes_in_when_somebody_says_who_it_is(there: Office) -> None:
     page = await there.page()
     await page.goto(f"{there.url}/")
-    await page.get_by_role("button", name="Ask to be let in").click()
+    await page.get_by_role("button", name="Ask for access").click()
     code = await page.locator("code.code").text_content()
     assert code is not None
     assert await serious(page) == []
@@ -88,14 +88,14 @@ async def test_who_asks_to_be_let_in_comes_in_when_somebody_says_who_it_is(there
 async def test_who_asks_to_be_let_in_and_is_refused_is_told(there: Office) -> None:
     page = await there.page()
     await page.goto(f"{there.url}/")
-    await page.get_by_role("button", name="Ask to be let in").click()
+    await page.get_by_role("button", name="Ask for access").click()
     code = await page.locator("code.code").text_content()
     assert code is not None
     other = await there.enter(path="#/members")
     form = other.get_by_label("Devices").locator("form", has_text=code)
     await form.get_by_role("button", name="Refuse").click()
     await expect(page.get_by_role("alert")).to_have_text("You were refused.")
-    await expect(page.get_by_role("button", name="Ask to be let in")).to_be_visible()
+    await expect(page.get_by_role("button", name="Ask for access")).to_be_visible()
 
 
 async def test_a_code_after_a_session_that_was_revoked_lets_one_in(there: Office) -> None:
@@ -108,14 +108,14 @@ async def test_a_code_after_a_session_that_was_revoked_lets_one_in(there: Office
     await root.revoke_token("root", session.id)
     await page.get_by_label("Token").fill(totp.code_at(secret, int(time.time() * 1000)))
     await page.get_by_label("Name, with a code").fill("alice")
-    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_role("button", name="Sign in").click()
     await page.get_by_text("Connected", exact=True).wait_for()
     await expect(page.locator(".foot")).to_contain_text("alice")
 
 
 async def test_who_logs_out_is_out(there: Office) -> None:
     page = await there.enter()
-    await page.get_by_role("button", name="Log out").click()
+    await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await page.reload()
     await expect(page.get_by_label("Token")).to_be_visible()

@@ -72,7 +72,7 @@ async def test_a_range_is_chosen_compared_and_read_again(there: Office) -> None:
     await page.get_by_role("button", name="30 days").click()
     await expect(messages).to_have_text("messages3")
     leave(there.there.home, {**REPORT, "totals": {**REPORT["totals"], "messages": 9}})
-    await page.get_by_role("button", name="Read again").click()
+    await page.get_by_role("button", name="Refresh").click()
     await expect(messages).to_have_text("messages9")
     assert await serious(page) == []
 

@@ -150,7 +150,7 @@ async def test_a_dialog_opens_again_right_after_it_was_closed(there: Office) -> 
             const settle = async () => { for (let step = 0; step < 10; step++) await Promise.resolve(); };
             const ways = [
                 () => document.querySelector("dialog[open]").requestClose(),
-                () => button("dialog", "Not now").click(),
+                () => button("dialog", "Cancel").click(),
             ];
             const seen = [];
             for (const close of [...ways, ...ways]) {
@@ -163,7 +163,7 @@ async def test_a_dialog_opens_again_right_after_it_was_closed(there: Office) -> 
                 await new Promise((resolve) => setTimeout(resolve, 50));
                 seen.push(document.querySelectorAll("dialog[open]").length);
                 if (!seen.at(-1)) break;
-                button("dialog", "Not now").click();
+                button("dialog", "Cancel").click();
                 await settle();
             }
             return seen;

@@ -30,16 +30,16 @@ async def test_a_person_comes_in_by_link_and_by_code_and_goes(there: Office) -> 
     page = await there.page()
     await page.goto(f"{there.url}/#/enter/{link}")
     await page.get_by_text("Connected", exact=True).wait_for()
-    await page.get_by_role("button", name="Log out").click()
+    await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     async with httpx.AsyncClient(base_url=there.url) as client:
         headers = {"authorization": f"Bearer {there.there.tokens['root']}"}
         secret = (await client.post("/api/members/root/authenticator", headers=headers)).json()["secret"]
     await page.get_by_label("Token").fill(code_at(secret, int(time.time() * 1000)))
     await page.get_by_label("Name, with a code").fill("root")
-    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_role("button", name="Sign in").click()
     await page.get_by_text("Connected", exact=True).wait_for()
-    await page.get_by_role("button", name="Log out").click()
+    await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_label("Token")).to_be_visible()
     await page.reload()
     await expect(page.get_by_label("Token")).to_be_visible()
@@ -48,7 +48,7 @@ async def test_a_person_comes_in_by_link_and_by_code_and_goes(there: Office) -> 
 async def test_a_browser_is_let_in_and_sends_work_with_a_file(there: Office) -> None:
     page = await there.page()
     await page.goto(f"{there.url}/")
-    await page.get_by_role("button", name="Ask to be let in").click()
+    await page.get_by_role("button", name="Ask for access").click()
     code = await page.locator("code.code").text_content()
     other = await there.enter(path="#/members")
     form = other.get_by_label("Devices").locator("form", has_text=code or "")

@@ -44,7 +44,7 @@ class Street:
             == "password"
         ):
             await page.get_by_label("Token").fill(self._tokens["root"])
-            await page.get_by_role("button", name="Come in").click()
+            await page.get_by_role("button", name="Sign in").click()
             await page.get_by_text("Connected", exact=True).wait_for()
             await page.goto(f"{self.url}/{path}")
         await page.get_by_text("Connected", exact=True).wait_for()
@@ -164,9 +164,9 @@ async def test_pages_catch_up_exactly_with_a_hub_that_was_killed(street: Street)
     await expect(live.locator(".row").last).to_contain_text(after[-1])
     assert await whole(live, ".says") == everything
     await paused.bring_to_front()
-    await expect(paused.get_by_role("button", name=f"Go on ({len(everything) - BEFORE} new)")).to_be_visible()
+    await expect(paused.get_by_role("button", name=f"Resume ({len(everything) - BEFORE} new)")).to_be_visible()
     assert await paused.locator(".row .says").all_inner_texts() == held
-    await paused.get_by_role("button", name="Go on").click()
+    await paused.get_by_role("button", name="Resume").click()
     await expect(paused.locator(".row").last).to_contain_text(after[-1])
     assert await whole(paused, ".says") == everything
     # Messages that were read stay in place; new messages come after them.
@@ -265,9 +265,9 @@ async def test_whoever_came_in_by_another_tab_meanwhile_finds_nothing_of_who_was
     await gate.cut(page)
     other = await page.context.new_page()
     await other.goto(there.url)
-    await other.get_by_role("button", name="Log out").click()
+    await other.get_by_role("button", name="Sign out").click()
     await other.get_by_label("Token").fill(there.there.tokens["bob"])
-    await other.get_by_role("button", name="Come in").click()
+    await other.get_by_role("button", name="Sign in").click()
     await other.get_by_text("Connected", exact=True).wait_for()
     await page.bring_to_front()
     await gate.join(page)
@@ -340,7 +340,7 @@ async def test_whoever_comes_in_next_finds_nothing_of_who_was_there_before(there
     (session,) = [view for view in await root.tokens("root") if view.label == "console"]
     await root.revoke_token("root", session.id)
     await page.get_by_label("Token").fill(there.there.tokens["carol"])
-    await page.get_by_role("button", name="Come in").click()
+    await page.get_by_role("button", name="Sign in").click()
     await page.get_by_text("Connected", exact=True).wait_for()
     await alice.send("@carol", "for carol")
     await expect(page.locator(".row")).to_have_count(1)

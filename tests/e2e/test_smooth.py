@@ -148,7 +148,7 @@ async def test_a_fast_tail_is_shown_smoothly_and_does_not_fill_the_memory(there:
     await expect(page.locator(".row").first).to_contain_text(re.compile("fast .*7"))
     await page.get_by_label("Filter").fill("")
     await page.get_by_role("button", name="Pause").click()
-    await expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    await expect(page.get_by_role("button", name="Resume")).to_be_visible()
     await telling
-    await page.get_by_role("button", name="Go on").click()
+    await page.get_by_role("button", name="Resume").click()
     await gauge.read("filtered and paused meanwhile")

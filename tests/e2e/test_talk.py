@@ -239,7 +239,7 @@ async def test_a_conversation_that_is_held_is_told_of_and_let_go_on(folder: Path
         receipt = page.get_by_label("Message", exact=True).locator(".receipt")
         await expect(receipt.locator("h3")).to_contain_text("held")
         await expect(receipt.locator("li").last).to_contain_text("hops_max = 3")
-        await alarm.get_by_role("button", name="Let it go on").click()
+        await alarm.get_by_role("button", name="Resume").click()
         await expect(alarm).to_have_count(0)
         assert await bob.claim(held.id) is not None
 
@@ -256,7 +256,7 @@ async def test_a_person_pauses_what_others_say_to_each_other(there: Office) -> N
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
     held = await alice.send("@bob", "more", reply_to=said.id)
     assert "root paused @alice+@bob" in held.held
-    await alarm.get_by_role("button", name="Let it go on").click()
+    await alarm.get_by_role("button", name="Resume").click()
     await expect(alarm).to_have_count(0)
     assert await bob.claim(held.id) is not None
     await page.locator(".turn").first.hover()

@@ -89,7 +89,7 @@ function Question(props: Props & { closed(): void }) {
             {word}
           </button>
           <button type="button" onClick={shut}>
-            Not now
+            Cancel
           </button>
         </p>
       </form>

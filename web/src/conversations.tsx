@@ -299,7 +299,7 @@ function Membership({ place }: { place: Place }) {
   return (
     <>
       <span class="count" title={channel.subscribers.map(plain).join(", ")}>
-        {channel.subscribers.length} in it
+        {channel.subscribers.length} {channel.subscribers.length === 1 ? "member" : "members"}
       </span>
       <button type="button" onClick={() => void change()}>
         {within ? "Leave" : "Join"}

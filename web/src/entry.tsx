@@ -67,7 +67,7 @@ export function Entry() {
           </label>
         )}
         <button type="submit" class="main" disabled={busy || !token.trim()}>
-          Come in
+          Sign in
         </button>
         {why && (
           <p class="unseen" role="alert">
@@ -130,7 +130,7 @@ function Approval() {
     return () => clearTimeout(timer);
   }, [request]);
   return (
-    <section aria-label="Being let in">
+    <section aria-label="Access">
       {request ? (
         <>
           <p role="status">
@@ -139,13 +139,13 @@ function Approval() {
           </p>
           <p class="line">
             <button type="button" onClick={() => setRequest(null)}>
-              Do not wait
+              Cancel
             </button>
           </p>
         </>
       ) : (
         <button type="button" disabled={busy} onClick={() => void ask()}>
-          Ask to be let in
+          Ask for access
         </button>
       )}
       {why && (

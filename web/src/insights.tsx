@@ -53,7 +53,7 @@ export function Insights() {
           </span>
         )}
         <button type="button" onClick={() => setAsked(asked + 1)}>
-          Read again
+          Refresh
         </button>
       </header>
       <div class="scroll" tabIndex={0} role="region" aria-label="Content">

@@ -124,7 +124,7 @@ export function Live() {
           ))}
         </select>
         <button type="button" aria-pressed={held.value !== null} onClick={hold}>
-          {held.value ? `Go on${behind > 0 ? ` (${behind} new)` : ""}` : "Pause"}
+          {held.value ? `Resume${behind > 0 ? ` (${behind} new)` : ""}` : "Pause"}
         </button>
         <span class="count">
           {shown.length.toLocaleString()} messages{seesAll.value ? "" : " that you may see"}

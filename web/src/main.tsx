@@ -73,7 +73,7 @@ function Console() {
           <p>
             {visitor.value?.member}{" "}
             <button type="button" class="quiet" onClick={() => void attempt(leave)}>
-              Log out
+              Sign out
             </button>
           </p>
         </div>
@@ -96,7 +96,7 @@ function Console() {
   );
 }
 
-const LINKS = { opening: "Connecting…", live: "Connected", lost: "Connection lost; trying again…", out: "Logged out" };
+const LINKS = { opening: "Connecting…", live: "Connected", lost: "Connection lost; trying again…", out: "Signed out" };
 
 const Link = () => (
   <p class={`link ${hub.link.value}`} role="status">

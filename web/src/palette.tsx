@@ -45,7 +45,7 @@ function choices(asked: string): Choice[] {
     ...members.value.map((member) => ({ text: member.name, hint: "member", act: () => go("members", member.name) })),
     ...objectives.value.map((one) => ({ text: one.title, hint: "objective", act: () => go("objectives", one.id) })),
     { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) },
-    { text: "Log out", hint: "action", act: () => void attempt(leave) },
+    { text: "Sign out", hint: "action", act: () => void attempt(leave) },
   ];
 }
 

@@ -30,10 +30,10 @@ export const Pauses = () => (
             void attempt(async () => {
               await hub.ask("resume_thread", { thread: pause.thread });
               await readRoster();
-            }, "It may go on.")
+            }, "Resumed.")
           }
         >
-          Let it go on
+          Resume
         </button>
       </p>
     ))}
