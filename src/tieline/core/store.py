@@ -3,8 +3,7 @@
 Writes are buffered. `commit` makes all of them durable together, or none. `commit` returns only when the operating
 system reports that the writes are on disk. Reads see buffered writes. One thread calls the store. The broker's ledger
 gives the offsets of the main log, in order and without gaps, and a store refuses a gap. Every integer fits 64 bits.
-After an exception, `intact` is true if the buffered writes are still there. If it is false, the broker must call
-`restore` before the next write.
+If an exception lost the buffered writes, `intact` is false, and the broker must call `restore` before the next write.
 """
 
 import struct
