@@ -93,6 +93,7 @@ ANSWERS: dict[type[Struct], tuple[str, str]] = {
     r.Invitations: ("InvitationList", "invitation_list"),
     r.TeamState: ("TeamState", "team"),
     r.Pauses: ("PauseList", "pause_list"),
+    r.Stuck: ("StuckList", "stuck_list"),
     r.Activity: ("ActivityRows", "activity_rows"),
 }
 """Names and tags of answers that differ from those of their replies."""
@@ -191,4 +192,5 @@ VIEWS: dict[type[Struct], Shown] = {
     # Written by hand, like the answer that holds it.
     activity.ActivityRow: Shown("ActivityView", "One activity event of a member."),
     r.Pause: Shown("PauseView", "A conversation that is paused, or whose limits are lifted.", whole=True),
+    r.StuckDelivery: Shown("StuckView", "A delivery that nobody saw for a while, or that died."),
 }

@@ -5,6 +5,7 @@ import pytest
 from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
+from tieline.contract.delivery import State
 from tieline.contract.event import Registered, TeamChanged
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import Limits
@@ -181,6 +182,34 @@ def test_presets_are_kept_and_forgotten_by_name(harness: BrokerHarness) -> None:
 
 
 # Members at work.
+
+
+def test_a_member_is_busy_since_the_first_of_its_reports(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    began_ms = harness.clock_and_ids.time_ms
+    for _ in range(3):
+        harness.expect(Done, c.SetBusy(ada, busy=True))
+        harness.pass_ms(20_000)
+    assert harness.roster()["ada"].busy_since_ms == began_ms
+    harness.pass_ms(20_000)
+    assert harness.roster()["ada"].busy_since_ms is None
+    harness.expect(Done, c.SetBusy(ada, busy=True))
+    assert harness.roster()["ada"].busy_since_ms == harness.clock_and_ids.time_ms
+
+
+def test_a_member_is_shown_with_its_last_evidence(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.send(ada, "@bob")
+    harness.offered(bob, 1)
+    assert harness.roster()["bob"].evidence is None
+    harness.advance(bob, 1, State.SEEN, "a hook showed it")
+    evidence = harness.roster()["bob"].evidence
+    assert evidence is not None
+    assert (evidence.state, evidence.evidence, evidence.at_ms) == (
+        State.SEEN,
+        "a hook showed it",
+        harness.clock_and_ids.time_ms,
+    )
 
 
 def test_a_member_is_busy_for_a_while_after_it_said_so(harness: BrokerHarness) -> None:

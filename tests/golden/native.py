@@ -231,6 +231,7 @@ async def _paused(hub: Sockets, ada: Native, bob: Native, bob_token: str) -> Non
     await ada.ask("pause_thread", thread="@ada+@bob")
     held = await bob.send("@ada", "held")
     await ada.ask("pauses")
+    await ada.ask("read_stuck", older_ms=0, limit=2)
     await ada.ask("read_receipts", id=held)
     await ada.ask("fetch")
     await ada.ask("resume_thread", thread="@ada+@bob")

@@ -30,6 +30,7 @@ from tieline.contract.refusal import Code
 from tieline.contract.request import AnsweredBy as AnsweredBy
 from tieline.contract.request import Request as Request
 from tieline.contract.request import SessionCommand as SessionCommand
+from tieline.contract.stuck import ReadStuck as ReadStuck
 
 
 class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from tieline.contract.delivery import Step
 from tieline.contract.identifiers import MemberName
 from tieline.contract.internal import Internal
 
@@ -59,6 +60,11 @@ class Presence(Struct, frozen=True):
     """True if the member reported lately that it is busy."""
     held: int = 0
     """Number of deliveries in the backlog that are held: the hub does not deliver them yet."""
+    busy_since_ms: int | None = None
+    """Time since which the member has reported without a gap that it is busy; `None` if it is not busy."""
+    evidence: Step | None = None
+    """The last step of any delivery to the member for which one of its sessions gave evidence, since the hub
+    started."""
     unoffered: Internal[int] = 0
     """Number of deliveries in the backlog that are not held and were not sent to any session yet."""
 

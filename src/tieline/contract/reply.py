@@ -346,6 +346,37 @@ class Pauses(Struct, frozen=True):
     pauses: tuple[Pause, ...]
 
 
+class StuckDelivery(Struct, frozen=True):
+    """One delivery that nobody saw for a while, or that died."""
+
+    message_id: MessageId
+    offset: int
+    """Log offset of the message."""
+    sender: str
+    target: str
+    text: str
+    """Title of the message, or else the beginning of its body."""
+    sent_at_ms: int
+    member: MemberName
+    """The recipient."""
+    state: State
+    evidence: str = ""
+    """Reason of the death of a dead delivery."""
+    at_ms: int = 0
+    """Time of the death of a dead delivery."""
+
+
+class Stuck(Struct, frozen=True):
+    """Reply to `ReadStuck`: deliveries that nobody saw for a while, oldest first, and the newest that died.
+
+    Held deliveries are left out, because a person can list the pauses that hold them.
+    """
+
+    unseen: tuple[StuckDelivery, ...]
+    dead: tuple[StuckDelivery, ...]
+    """Deliveries that died, newest first."""
+
+
 Reply = (
     Accepted
     | Claimed
@@ -372,6 +403,7 @@ Reply = (
     | Invitations
     | TeamState
     | Pauses
+    | Stuck
     | Recorded
     | Activity
     | Attached

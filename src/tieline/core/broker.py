@@ -52,6 +52,7 @@ from tieline.core.signing import Signing
 from tieline.core.staleness import StalenessRules
 from tieline.core.store import Store, StoreError
 from tieline.core.streams import StreamRules
+from tieline.core.stuck import StuckRules
 from tieline.core.team import TeamRules
 from tieline.core.tokens import TokenRules
 from tieline.core.wire_ids import WireIdRules, WireIds
@@ -62,7 +63,16 @@ _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERRO
 _CAREFUL = frozenset(
     {c.Send, c.Offered, c.Advance, c.AcknowledgeIds, c.Discard, c.Claim, c.Attach, c.Confirm, c.Detach, c.Follow}
     | {c.Fetch, c.ReadStreams, c.ReadReceipts, c.ReadHistory, c.ReadLog, c.ListReaders, c.Search, c.ReadTeam, c.SetBusy}
-    | {c.ListMembers, c.ListChannels, c.ListPauses, c.ListTokens, c.ViewChannel, c.ListObjectives, c.ViewObjective}
+    | {
+        c.ListMembers,
+        c.ListChannels,
+        c.ListPauses,
+        c.ListTokens,
+        c.ViewChannel,
+        c.ListObjectives,
+        c.ViewObjective,
+        c.ReadStuck,
+    }
     | {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.RecordRefusal}
 )
 """Commands whose rules set `Batch.changed` before they change stored state.
@@ -139,7 +149,9 @@ class Broker(Memory):
         """
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
-        self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.external_inboxes)
+        self._deliveries = Deliveries(
+            batch, directory, self.followers, self.loops, self.holds, self.external_inboxes, self.dead_letters
+        )
         self._signing = Signing(self.signs, directory, self._deliveries)
         self._posting = Posting(batch, self.deadlines, self.escalation, self.holds, self.loops, self._signing)
         self._hub_messages = HubMessages(batch, directory, self._posting)
@@ -222,6 +234,7 @@ class Broker(Memory):
             self._deliveries,
         )
         yield reading
+        yield StuckRules(batch, directory, self.dead_letters)
         yield SearchRules(reading)
         yield RedactionRules(batch)
         yield LogRules(batch, self.readers)
@@ -401,6 +414,7 @@ class Broker(Memory):
         self._expiry = Expiry()
         for account in self.directory.accounts.values():
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
+            account.busy_since_ms += step_ms
 
     def _resting(self, chore: str) -> bool:
         """True if the chore (regular task) with this name has failed and must still wait for its retry."""

@@ -9,6 +9,7 @@ from tieline.contract.delivery import SETTLED, State, Step
 from tieline.contract.event import Claimed
 from tieline.contract.keys import Ranges
 from tieline.core.batch import Batch
+from tieline.core.dead_letters import DeadLetters
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.external_inboxes import EVIDENCE as TAKEN
 from tieline.core.external_inboxes import ExternalInboxes
@@ -23,7 +24,7 @@ _NEWEST = 8
 class Deliveries:
     """Changes the states of deliveries, and informs other parts of the broker about each change."""
 
-    __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
+    __slots__ = ("_batch", "_dead_letters", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Deliveries:
         loops: Loops,
         holds: Holds,
         external_inboxes: ExternalInboxes,
+        dead_letters: DeadLetters,
     ) -> None:
         self._batch = batch
         self._directory = directory
@@ -40,6 +42,7 @@ class Deliveries:
         self._loops = loops
         self._holds = holds
         self._external_inboxes = external_inboxes
+        self._dead_letters = dead_letters
 
     def move(
         self,
@@ -88,6 +91,8 @@ class Deliveries:
         moved = False
         followed = followers.by_offset
         batch.changed = True
+        if state is State.DEAD:
+            self._dead_letters.note(account, ranges, step)
         for first, last in ranges:
             if followed:
                 followers.tell(account, first, last, state)
@@ -107,4 +112,6 @@ class Deliveries:
         if moved:
             account.changed = True
             batch.dirty = True
+            if session is not None and state is not State.OFFERED:
+                account.evidence = step
         return moved

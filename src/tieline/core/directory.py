@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
+from tieline.contract.delivery import Step
 from tieline.contract.identifiers import GENERAL, USERS, ChannelName, SessionId
 from tieline.contract.member import Member, MemberKind, Origin, Presence
 from tieline.contract.message import Message
@@ -43,8 +44,10 @@ class Account:
     """
 
     __slots__ = (
+        "busy_since_ms",
         "busy_until_ms",
         "changed",
+        "evidence",
         "inbox",
         "last_seen_ms",
         "member",
@@ -75,6 +78,10 @@ class Account:
         self.last_seen_ms: int | None = None
         # The member counts as busy until this time.
         self.busy_until_ms = 0
+        # Time of its first report of those that make it busy without a gap until then.
+        self.busy_since_ms = 0
+        # The last step of a delivery for which a session of this member gave evidence.
+        self.evidence: Step | None = None
         # True if the inbox or the streams differ from the last snapshot.
         self.changed = False
 
@@ -358,7 +365,8 @@ class Directory:
         for number, account in before.accounts.items():
             now = self.accounts.get(number)
             if now is not None:
-                now.busy_until_ms = account.busy_until_ms
+                now.busy_until_ms, now.busy_since_ms = account.busy_until_ms, account.busy_since_ms
+                now.evidence = account.evidence
                 if account.last_seen_ms is not None and account.last_seen_ms != now.last_seen_ms:
                     now.touch(account.last_seen_ms)
         for session in before.sessions.values():
@@ -381,6 +389,8 @@ class Directory:
                 backlog=account.inbox.backlog,
                 last_seen_ms=account.last_seen_ms,
                 busy=account.busy_until_ms > now_ms,
+                busy_since_ms=account.busy_since_ms if account.busy_until_ms > now_ms else None,
+                evidence=account.evidence,
                 held=account.inbox.held,
                 unoffered=account.inbox.unoffered,
             )

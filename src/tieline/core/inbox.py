@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cache
-from itertools import compress
+from itertools import compress, islice
 
 from msgspec import Struct
 
@@ -30,6 +30,10 @@ _LOOKED_AT = 4096
 """One `read` scans at most this many deliveries, plus four times its limit. The next `read` continues after them."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
 """For each number of a stored state: 1 if somebody may still acknowledge a delivery in this state, otherwise 0."""
+
+_IS_WAITING = bytes(rung in (2 * State.PENDING, 2 * State.OFFERED) for rung in range(256))
+"""For each number of a stored state: 1 if the delivery is not held, nobody saw it, and somebody may still acknowledge
+it; otherwise 0."""
 
 
 class Image(Struct, frozen=True):
@@ -248,6 +252,19 @@ class Inbox:
         if low >= high:
             return []
         return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base, without=_HELD))
+
+    def waiting(self, limit: int) -> list[Entry]:
+        """Return the oldest deliveries that nobody saw, and that somebody may still acknowledge.
+
+        Held deliveries (not to be delivered yet) are left out.
+        """
+        # The regular expression runs in C. A member may have a million deliveries.
+        runs = _RUN.finditer(self._rungs.translate(_IS_WAITING), self._head)
+        indexes = islice((index for run in runs for index in range(*run.span())), limit)
+        return [
+            Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State(self._rungs[index] >> 1))
+            for index in indexes
+        ]
 
     def is_ackless(self, key: int) -> bool:
         """True if a delivery was offered on a wire without acknowledgement, and nothing shows that it was seen."""

@@ -15,6 +15,7 @@ from tieline.core import team
 from tieline.core.batch import Batch, Work
 from tieline.core.channels import Channels
 from tieline.core.clock_and_ids import ClockAndIds
+from tieline.core.dead_letters import DeadLetters
 from tieline.core.directory import Directory
 from tieline.core.escalation import Escalation
 from tieline.core.expiry import Deadline
@@ -114,6 +115,7 @@ class Memory:
         directory = self.directory = Directory(stored_state, team.restore_team(stored_state))
         # Small stored values by key.
         self.settings = stored_state.settings
+        self.dead_letters = DeadLetters(stored_state.settings)
         self.resumption = Resumption(stored_state.grants)
         self.channels = Channels(stored_state, directory)
         self.objectives = Objectives(stored_state, self.store)
@@ -168,6 +170,8 @@ class Memory:
                 account = self.directory.accounts.get(work.account.number)
                 if account is not None:
                     account.changed = True
+                    if work.step.state is State.DEAD:
+                        self.dead_letters.note(account, work.ranges, work.step)
                     for first, last in work.ranges:
                         done = account.inbox.move(first, last, work.step.state, ackless=work.ackless)
                         batch.ladder.note(account, done, work.step, work.kind, ackless=work.ackless)
@@ -195,10 +199,12 @@ class Memory:
         batch = self.batch
         batch.write_moves()
         self.holds.save(self.store)
+        self.dead_letters.save(self.store)
         if batch.ledger.end - self._snapshot_end >= self._snapshot_rows:
             self.snapshot()
         self.store.commit()
         self.holds.committed()
+        self.dead_letters.committed()
         batch.dirty = False
         batch.undo.clear()
         batch.lazy.clear()
@@ -222,6 +228,7 @@ class Memory:
         self.refusals.finish()
         self.batch.write_moves()
         self.holds.save(self.store)
+        self.dead_letters.save(self.store)
         self.snapshot()
         self.store.commit()
         self.store.close()

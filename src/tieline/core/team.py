@@ -158,8 +158,11 @@ class TeamRules(Rules):
         """Mark the session's member as busy for a while, or as not busy."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member is busy")
-        session.account.busy_until_ms = self._batch.now_ms + self._limits.busy_ms if command.busy else 0
-        session.account.touch(self._batch.now_ms)
+        account, now_ms = session.account, self._batch.now_ms
+        if command.busy and account.busy_until_ms <= now_ms:
+            account.busy_since_ms = now_ms
+        account.busy_until_ms = now_ms + self._limits.busy_ms if command.busy else 0
+        account.touch(now_ms)
         return Done()
 
     # Limits.

@@ -27,7 +27,9 @@ new session opens."""
 _COSTS: dict[type, int] = {
     **dict.fromkeys((c.Send, c.Offered, c.Advance, c.Discard, c.Claim, c.Confirm, c.Detach, c.Tick), 1),
     **dict.fromkeys((c.Fetch, c.Search, c.ReadActivity, c.FollowActivity, c.RecordActivity, c.ViewChannel), 128),
-    **dict.fromkeys((c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow), 512),
+    **dict.fromkeys(
+        (c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow, c.ReadStuck), 512
+    ),
     **dict.fromkeys((c.ReadStreams, c.ListObjectives, c.ViewObjective, c.RemoveMember), 512),
 }
 """Highest possible cost of each command, in units of about twenty microseconds of the time of the broker (decision

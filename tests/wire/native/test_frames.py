@@ -180,6 +180,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.RevokeToken(31, "bob", "t1"),
     f.ReadTeam(32),
     f.ListPauses(31),
+    f.ReadStuck(31, 5, 7),
     f.AllowThread(32, "thread:t", 5),
     f.UpdateTeam(33, "n", "d", "c", {"lead": ("team.manage",), "old": None}),
     f.UpdateTeam(30, aliases={"lead": "bob", "old": None}),
@@ -223,6 +224,7 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.Invited(23, "tie_x", INVITATION),
     f.InvitationList(24, (INVITATION,)),
     f.TeamState(21, f.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
+    f.StuckList(22, (f.StuckView("m1", 7, "alice", "@bob", "hi", 5, "bob", "pending"),), ()),
     f.PauseList(22, (f.PauseView("@alice+@bob", 5, "", 2, "held: why"),)),
 ]
 

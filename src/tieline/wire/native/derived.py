@@ -66,6 +66,17 @@ class RevokeInvitation(Frame, frozen=True, omit_defaults=True, tag="revoke_invit
         return c.RevokeInvitation(session, invitation_id=self.id)
 
 
+class ReadStuck(Frame, frozen=True, omit_defaults=True, tag="read_stuck"):
+    """List deliveries that nobody saw for a while, and the newest that died. Answered by `stuck_list`."""
+
+    n: int
+    older_ms: Number = 300000
+    limit: Number = 100
+
+    def command(self, session: SessionId) -> c.ReadStuck:
+        return c.ReadStuck(session, older_ms=self.older_ms, limit=self.limit)
+
+
 class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
     """Send a message. Answered by `accepted` once it is durable."""
 
@@ -644,6 +655,7 @@ AnyRequest = (
     Invite
     | ListInvitations
     | RevokeInvitation
+    | ReadStuck
     | Send
     | Discard
     | Claim
@@ -813,6 +825,8 @@ class MemberView(Struct, frozen=True, omit_defaults=True):
     description: str = ""
     busy: bool = False
     held: int = 0
+    busy_since_ms: int | None = None
+    evidence: StepView | None = None
 
 
 def view_presence(value: member.Presence) -> MemberView:
@@ -830,6 +844,8 @@ def view_presence(value: member.Presence) -> MemberView:
         inner.description,
         value.busy,
         value.held,
+        value.busy_since_ms,
+        view_step(value.evidence) if value.evidence is not None else None,
     )
 
 
@@ -981,6 +997,37 @@ class PauseView(Struct, frozen=True):
 def view_pause(value: r.Pause) -> PauseView:
     """A conversation that is paused, or whose limits are lifted."""
     return PauseView(value.conversation, value.until_ms, value.by, value.held, value.reason, value.allowed)
+
+
+class StuckView(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
+    """A delivery that nobody saw for a while, or that died."""
+
+    id: str
+    offset: int
+    sender: str
+    target: str
+    text: str
+    sent_at_ms: int
+    member: str
+    state: str
+    evidence: str = ""
+    at_ms: int = 0
+
+
+def view_stuck_delivery(value: r.StuckDelivery) -> StuckView:
+    """A delivery that nobody saw for a while, or that died."""
+    return StuckView(
+        value.message_id,
+        value.offset,
+        value.sender,
+        value.target,
+        value.text,
+        value.sent_at_ms,
+        value.member,
+        value.state.word,
+        value.evidence,
+        value.at_ms,
+    )
 
 
 class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
@@ -1286,6 +1333,18 @@ def _pause_list(n: int, reply: r.Pauses) -> PauseList:
     return PauseList(n, tuple(map(view_pause, reply.pauses)))
 
 
+class StuckList(Frame, frozen=True, omit_defaults=True, tag="stuck_list"):
+    """Reply to `ReadStuck`: deliveries that nobody saw for a while, oldest first, and the newest that died."""
+
+    n: int
+    unseen: tuple[StuckView, ...]
+    dead: tuple[StuckView, ...]
+
+
+def _stuck_list(n: int, reply: r.Stuck) -> StuckList:
+    return StuckList(n, tuple(map(view_stuck_delivery, reply.unseen)), tuple(map(view_stuck_delivery, reply.dead)))
+
+
 class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
     """Reply to `RecordActivity`: the activity is stored durably; `count` is the number of its events."""
 
@@ -1323,6 +1382,7 @@ AnyAnswer = (
     | InvitationList
     | TeamState
     | PauseList
+    | StuckList
     | Recorded
 )
 
@@ -1353,6 +1413,7 @@ ANSWERS: dict[type, Callable[[int, Any], AnyAnswer]] = {
     r.Invitations: _invitation_list,
     r.TeamState: _team_state,
     r.Pauses: _pause_list,
+    r.Stuck: _stuck_list,
     r.Recorded: _recorded,
 }
 """Makes the answer with a number from a reply."""
@@ -1391,6 +1452,14 @@ class Requests:
         """Revoke an invitation: nobody can join with it any more. Members who have joined stay."""
         n = next(self._numbers)
         await self._ask(n, RevokeInvitation(n, invitation_id), Done)
+
+    async def stuck(self, older_ms: int = 300000, limit: int = 100) -> StuckList:
+        """List deliveries that nobody saw for a while, and the newest that died.
+
+        The list has the messages of the session's member. With the permission `log.read` it has all messages.
+        """
+        n = next(self._numbers)
+        return await self._ask(n, ReadStuck(n, older_ms, limit), StuckList)
 
     async def send(  # noqa: PLR0913 - a message has that many parts
         self,

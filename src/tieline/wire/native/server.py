@@ -135,7 +135,7 @@ _LARGE: dict[type, int] = {
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
     **dict.fromkeys((f.ListObjectives, f.ViewObjective, f.ReadActivity), 32),
     **dict.fromkeys((f.ListChannels, f.ViewChannel, f.CreateChannel, f.ChangeChannel), 32),
-    **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
+    **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses, f.ReadStuck), 32),
     f.ListInvitations: 32,
 }
 """Weight of each kind of request with a large answer: 32 for a page of results, 1 for a single message."""
