@@ -18,6 +18,7 @@ from bench import (
     durable,
     fanout,
     floor,
+    growth,
     history,
     idle,
     latency,
@@ -51,11 +52,12 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "idle": idle.measure,
     "spool": spool.measure,
     "wake": wake.measure,
+    "growth": growth.measure,
     "pipeline": pipeline.measure,
     "service": service.measure,
     "year": year.measure,
 }
-ON_REQUEST = frozenset({"pipeline", "service", "year"})
+ON_REQUEST = frozenset({"growth", "pipeline", "service", "year"})
 """Benchmarks that take longer than all others together; they run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """This folder is ignored by git, and is on the disk of the repository; a temporary folder may be in memory."""
