@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tieline.pipeline.lake import Lake, LakeError
-from tieline.pipeline.prices import PRICES, load_prices
+from tieline.pipeline.prices import load_prices
+from tieline.wire.prices import PRICES
 
 
 def test_known_prices_are_exact_in_billionths(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from tieline.pipeline.engines import engine_name
 from tieline.pipeline.erasure import REDACT, Eraser, deleted_windows
 from tieline.pipeline.frames import Frames, frames
 from tieline.pipeline.lake import Commit, Lake, LakeError
-from tieline.pipeline.prices import Prices
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
 from tieline.pipeline.session import brief_queries
 from tieline.pipeline.shape import Shape, whole_shape
@@ -36,6 +35,7 @@ from tieline.pipeline.storage import FILES, DataFile, day_of, heard
 from tieline.pipeline.table import DAY_MS, HOUR_MS, Gold, gathered
 from tieline.pipeline.tables import activity, deliveries, inboxes, messages, objective_events, records
 from tieline.pipeline.tasks import BronzeWriter, FileReader, KeyFinder, LogPiece, LogReader, Piece, TableWriter, Task
+from tieline.wire.prices import Prices
 
 Stage = Callable[[str], None]
 """Callback for progress. Its argument is the name of the work that begins: `bronze`, `silver`, `gold`, `commit`, or the

@@ -16,6 +16,7 @@ from tieline import __version__
 from tieline.console.app import ConsoleApp
 from tieline.console.insights import Insights
 from tieline.console.login import LoginApp
+from tieline.console.spend import Spend
 from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
@@ -218,8 +219,9 @@ class Room:
         hub = self.local_hub
         api, logs = Api(hub, unfinished), LogApi(hub, self.folder, unfinished)
         insights = Insights(hub, self.report, unfinished)
-        tables = (*self.login_app.table, *api.table, *logs.table, *insights.table)
-        return [api, self.login_app, ConsoleApp(hub, self.services, unfinished, tables), insights, logs]
+        spend = Spend(hub, self.folder, unfinished)
+        tables = (*self.login_app.table, *api.table, *logs.table, *insights.table, *spend.table)
+        return [api, self.login_app, ConsoleApp(hub, self.services, unfinished, tables), insights, spend, logs]
 
     async def stop(self) -> None:
         """Finish the running work of the room, and close the store."""

@@ -6,9 +6,9 @@ common columns. `objective` is the objective that the member worked on, by the m
 marks an action reported more than a day after it happened. It still counts at the time when it happened.
 """
 
-from tieline.pipeline.prices import Prices
 from tieline.pipeline.statements import rows_of
 from tieline.pipeline.table import DAY_MS, Facts, Gold, Silver, columns, quoted
+from tieline.wire.prices import Prices
 
 WATERMARK_MS = DAY_MS
 EXCHANGE = "llm_exchange"
