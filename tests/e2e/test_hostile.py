@@ -296,7 +296,7 @@ async def test_objectives_and_what_models_were_asked_stay_text(there: Office) ->
     seen = await watch(there)
     await seen.see("#/objectives", ".card")
     for objective in made:
-        await seen.see(f"#/objectives/{objective}", ".story li")
+        await seen.see(f"#/objectives/{objective}", ".turn.event")
     await expect(seen.page.locator(".exchange").first).to_be_visible()
     await expect(seen.page.locator(".exchange")).to_have_count(len(HOSTILE) + len(ODD))
     for one in await seen.page.locator(".exchange summary").all():

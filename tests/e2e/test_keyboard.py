@@ -100,7 +100,7 @@ async def test_a_person_goes_from_page_to_page_and_blocks_an_objective(there: Of
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await expect(page.locator(".status.blocked")).to_be_visible()
-    await expect(page.locator(".story")).to_contain_text("root blocked it: no wind")
+    await expect(page.locator(".turn.event").last).to_contain_text("objective blocked: no wind")
     # The pressed button is gone, and the focus does not jump to the top of the page.
     await expect(page.locator("#main")).to_be_focused()
 

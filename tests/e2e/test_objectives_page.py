@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.e2e.browsers import Office, serious
-from tieline.contract.objective import Block, Cancel, Reassign, Unblock
+from tieline.contract.objective import Block, Cancel, Complete, Reassign, Unblock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -35,7 +35,7 @@ async def test_an_objective_goes_over_the_board(there: Office) -> None:
     await expect(page.get_by_role("heading", name="Ship it").first).to_be_visible()
     await act(page, "Block", reason="waiting for review")
     await expect(page.locator(".status.blocked")).to_be_visible()
-    await expect(page.locator(".story")).to_contain_text("root blocked it: waiting for review")
+    await expect(page.locator(".turn.event").last).to_contain_text("objective blocked: waiting for review")
     await page.get_by_label("Say something to Ship it").fill("who reviews?")
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".turn", has_text="who reviews?")).to_be_visible()
@@ -54,7 +54,7 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
     page = await there.enter(path="#/objectives")
     await page.get_by_role("button", name="New objective").click()
     dialog = page.get_by_role("dialog")
-    for label, words in (("Title", "Tidy up"), ("Outcome", "all is tidy"), ("What else", "**soon**, please")):
+    for label, words in (("Title", "Tidy up"), ("Outcome", "all is tidy"), ("Details", "**soon**, please")):
         await dialog.get_by_label(label).fill(words)
     await dialog.get_by_label("Assignee").select_option("root")
     await dialog.get_by_role("checkbox", name="bob").check()
@@ -70,28 +70,28 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
         await page.get_by_label("Files").get_by_role("link", name="list.txt").click()
     assert (await (await waiting.value).path()).read_bytes() == b"dust"
     await page.get_by_role("button", name="Watchers").click()
-    await dialog.get_by_role("group", name="Take away").get_by_label("bob").check()
+    await dialog.get_by_role("group", name="Remove").get_by_label("bob").check()
     await dialog.get_by_role("group", name="Add").get_by_label("alice").check()
     await dialog.get_by_role("button", name="Change").click()
     await expect(facts).to_contain_text(re.compile("Watchers.*alice"))
     await act(page, "Complete", result="no dust left")
     await expect(page.locator(".status.done")).to_be_visible()
-    story = page.locator(".story")
-    for words in ("gave it to root", "let alice watch it", "let bob watch it no more", "completed it: no dust left"):
-        await expect(story).to_contain_text(words)
-    await expect(page.get_by_role("main").get_by_role("button", name="Cancel")).to_have_count(0)
+    changes = page.locator(".turn.event")
+    for words in ("assigned", "watcher added: alice", "watcher removed: bob", "completed: no dust left"):
+        await expect(changes.filter(has_text=f"objective {words}")).to_have_count(1)
+    await expect(page.get_by_role("main").get_by_role("button", name="Cancel objective")).to_have_count(0)
     await page.get_by_role("link", name="All objectives").click()
     await act(page, "New objective", submit="Create", title="Another", outcome="done", assignee="alice")
     await act(page, "Reassign", to="bob", note="alice is busy")
-    await act(page, "Cancel", submit="Cancel it")
-    await expect(story).to_contain_text("took it from alice and gave it to bob: alice is busy")
+    await expect(changes.last).to_contain_text("objective reassigned: bob, alice is busy")
+    await act(page, "Cancel objective")
     await expect(page.locator(".status.cancelled")).to_be_visible()
 
 
 async def offered(page: Page, *names: str) -> None:
     """Check that the page has buttons for exactly these changes of an objective."""
-    await expect(page.locator(".story")).to_contain_text("gave it to alice")
-    for name in ("Unblock", "Complete", "Block", "Change reason", "Reassign", "Watchers", "Cancel"):
+    await expect(page.locator(".turn.event").first).to_contain_text("objective assigned")
+    for name in ("Unblock", "Complete", "Block", "Change reason", "Reassign", "Watchers", "Cancel objective"):
         button = page.get_by_role("main").get_by_role("button", name=name, exact=True)
         await expect(button).to_have_count(int(name in names))
 
@@ -102,14 +102,14 @@ async def test_a_viewer_is_offered_what_the_hub_lets_it_do_and_no_more(there: Of
     made = await chief.create_objective("Ship it", "it is shipped", "alice", watchers=("bob",))
     path = f"#/objectives/{made.id}"
     pages = {name: await there.enter(name, path=path) for name in ("chief", "alice", "bob", "root")}
-    await offered(pages["chief"], "Watchers", "Cancel")
+    await offered(pages["chief"], "Watchers", "Cancel objective")
     await offered(pages["alice"], "Complete", "Block")
     await offered(pages["bob"])
-    await offered(pages["root"], "Block", "Reassign", "Watchers", "Cancel")
+    await offered(pages["root"], "Block", "Reassign", "Watchers", "Cancel objective")
     await act(pages["alice"], "Block", reason="no keys")
     await offered(pages["alice"], "Unblock", "Complete", "Change reason")
     await act(pages["alice"], "Change reason", reason="no key for the door")
-    await expect(pages["alice"].locator(".story")).to_contain_text("blocked it: no key for the door")
+    await expect(pages["alice"].locator(".turn.event").last).to_contain_text("objective blocked: no key for the door")
     await root.change_objective(made.id, Reassign("bob"))
     await offered(pages["bob"], "Unblock", "Complete", "Change reason")
     await root.change_objective(made.id, Cancel())
@@ -184,8 +184,8 @@ async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
     page = await there.enter(path="#/objectives")
     blocked = page.get_by_label("blocked", exact=True).locator(".card")
     await expect(blocked).to_have_count(2)
-    await expect(blocked.first).to_contain_text("waits for you")
-    await expect(blocked.last).not_to_contain_text("waits for you")
+    await expect(blocked.first).to_contain_text("waiting for your answer")
+    await expect(blocked.last).not_to_contain_text("waiting for your answer")
     await page.goto(f"{there.url}/#/members")
     first = page.locator("tbody tr").first
     await expect(first).to_contain_text("alice")
@@ -205,4 +205,62 @@ async def test_the_board_has_an_open_objective_however_many_came_after_it(there:
     page = await there.enter(path="#/objectives")
     await expect(page.get_by_label("blocked", exact=True)).to_contain_text("The oldest")
     await expect(page.get_by_label("active", exact=True)).to_contain_text("and 501 older ones")
-    await expect(page.get_by_text("1002 that you may see")).to_be_visible()
+    await expect(page.get_by_text("1,002 that you may see")).to_be_visible()
+
+
+async def test_a_card_says_where_its_objective_stands(there: Office) -> None:
+    root, alice = await there.there.join("root"), await there.there.join("alice")
+    first = await root.create_objective("Ship it", "**all** tests pass", "alice")
+    second = await root.create_objective("Plan it", "a plan is there", "bob")
+    bob = await there.there.join("bob")
+    await bob.change_objective(second.id, Complete("see `plan.md`"))
+    await alice.send(f"obj:{first.id}", "3 of 5 files are **done**")
+    page = await there.enter(path="#/objectives")
+    card = page.get_by_label("active", exact=True).locator(".card")
+    await expect(card).to_contain_text("all tests pass")
+    await expect(card).to_contain_text("alice: 3 of 5 files are done · just now")
+    await expect(card).to_contain_text(re.compile(r"alice · open for \d+ s"))
+    done = page.get_by_label("done", exact=True).locator(".card")
+    await expect(done).to_contain_text("see plan.md")
+    await page.get_by_label("Assignee").select_option("bob")
+    await expect(card).to_have_count(0)
+    await expect(done).to_have_count(1)
+    await done.click()
+    await page.get_by_role("link", name="All objectives").click()
+    await expect(page.get_by_label("Assignee")).to_have_value("bob")
+    assert await serious(page) == []
+
+
+async def test_only_the_newest_ended_objectives_are_drawn_until_one_asks(there: Office) -> None:
+    root = await there.there.join("root")
+    for number in range(23):
+        made = await root.create_objective(f"Work {number}", "it is done", "root")
+        await root.change_objective(made.id, Complete("yes"))
+    page = await there.enter(path="#/objectives")
+    done = page.get_by_label("done", exact=True)
+    await expect(done.locator(".card")).to_have_count(20)
+    await expect(done.locator(".card").first).to_contain_text("Work 22")
+    await expect(done).to_contain_text("and 3 older ones")
+    await done.get_by_role("button", name="Show").click()
+    await expect(done.locator(".card")).to_have_count(23)
+
+
+async def test_an_objective_that_is_not_there_is_told(there: Office) -> None:
+    page = await there.enter(path="#/objectives/nothing")
+    await expect(page.get_by_text("There is no objective “nothing” that you may see.")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Objectives")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_a_long_name_breaks_no_dialog(there: Office, width: int) -> None:
+    await there.there.add("a" * 60)
+    page = await there.enter(path="#/objectives", viewport={"width": width, "height": 800})
+    await page.get_by_role("button", name="New objective").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("checkbox", name="a" * 60)).to_be_visible()
+    assert await dialog.evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+    beyond = await dialog.evaluate(
+        """one => [...one.querySelectorAll("*")].filter((part) => part.checkVisibility()
+            && part.getBoundingClientRect().right > one.getBoundingClientRect().right).map((part) => part.tagName)"""
+    )
+    assert beyond == []

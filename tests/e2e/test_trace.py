@@ -49,7 +49,7 @@ async def test_who_may_not_read_activity_sees_the_work_without_a_trace(there: Of
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: asked.append(str(frame))))
     await page.goto(f"{there.url}/#/objectives/{made.id}")
     await page.reload()
-    await expect(page.locator(".story")).to_contain_text("gave it to alice")
+    await expect(page.locator(".turn.event").first).to_contain_text("objective assigned")
     await expect(page.get_by_role("heading", name="asked its model")).to_have_count(0)
     await expect(page.locator(".exchange")).to_have_count(0)
     await expect(page.locator("body")).not_to_contain_text("m-1")

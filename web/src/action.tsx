@@ -10,6 +10,8 @@ interface Props {
   /** Text of the button in the dialog, which does the action. By default it is the same text. */
   submit?: string;
   title: string;
+  /** Text of the button that closes the dialog. */
+  dismiss?: string;
   danger?: boolean;
   main?: boolean;
   /** Fields of the form, by their names. */
@@ -34,7 +36,7 @@ export function Action(props: Props) {
 const kind = ({ danger, main }: Props) => (danger ? "danger" : main ? "main" : "");
 
 function Question(props: Props & { closed(): void }) {
-  const { name, submit: word = name, title, children, act, done, closed } = props;
+  const { name, submit: word = name, dismiss = "Cancel", title, children, act, done, closed } = props;
   const box = useRef<HTMLDialogElement>(null);
   const [why, setWhy] = useState("");
   const [busy, setBusy] = useState(false);
@@ -89,7 +91,7 @@ function Question(props: Props & { closed(): void }) {
             {word}
           </button>
           <button type="button" onClick={shut}>
-            Cancel
+            {dismiss}
           </button>
         </p>
       </form>

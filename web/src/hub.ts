@@ -10,7 +10,6 @@ export type Message = Schemas["Message"];
 export type Member = Schemas["MemberView"];
 export type Channel = Schemas["ChannelView"];
 export type Objective = Schemas["ObjectiveView"];
-export type Happening = Schemas["ObjectiveEventView"];
 export type Receipt = Schemas["ReceiptView"];
 export type Token = Schemas["TokenView"];
 export type Activity = Schemas["ActivityView"];
@@ -30,6 +29,8 @@ interface Answers {
   read_history: "history";
   search: "history";
   follow: "receipts";
+  read_receipts: "receipts";
+  discard: "done";
   tail: "done";
   objectives: "objective_list";
   view_objective: "objective_view";

@@ -1,41 +1,39 @@
-// Objectives: a board by status; one of them with its history, its messages, and the next actions.
+// Objectives: a board by status; one of them with its messages, in which its changes are, and the next actions.
+import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { giveWork, upload } from "./api.ts";
 import { Action, text } from "./action.tsx";
-import { Conversation } from "./conversations.tsx";
-import type { AnswerOf, Happening, Objective } from "./hub.ts";
+import { Conversation, latest } from "./conversations.tsx";
+import type { Objective } from "./hub.ts";
 import { Files } from "./message.tsx";
-import { plain } from "./plain.ts";
+import { oneLine, plain } from "./plain.ts";
 import { Prose } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, curtailed, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
-import { ago, dayOf, timeOf } from "./clock.ts";
+import { ago } from "./clock.ts";
+import { shortId } from "./short.ts";
 import { hasPart } from "./talk.ts";
 import { Trace } from "./trace.tsx";
 import { blockedOnMe } from "./waits.ts";
+import { When } from "./when.tsx";
 
 const COLUMNS = ["blocked", "active", "done", "cancelled"] as const;
 /** Objectives that a column draws, those that wait for the viewer first. */
 const CARDS_MAX = 500;
+/** Of ended objectives, so many are drawn until one asks for more: few people look for older ones. */
+const ENDED = 20;
+const OUTCOME = 160;
 
-/** Pages of what happened to one objective, at most. */
-const STORY_PAGES_MAX = 20;
-
-async function readStory(id: string): Promise<AnswerOf<"view_objective">> {
-  let story = await hub.ask("view_objective", { id });
-  for (let count = 1; !story.complete && count < STORY_PAGES_MAX; count++) {
-    const next = await hub.ask("view_objective", { id, after: story.events.at(-1)?.offset ?? -1 });
-    story = { ...next, events: [...story.events, ...next.events] };
-  }
-  return story;
-}
+/** Assignee whose objectives are shown; nobody's name shows all. It stays while one looks at an objective. */
+const chosenAssignee = signal("");
 
 export function Objectives() {
   const id = where.value.of;
-  const [former, setFormer] = useState<Objective | null>(null);
+  const [former, setFormer] = useState<Objective | null | undefined>(undefined);
   const listed = objectives.value.find((one) => one.id === id);
   const live = hub.link.value === "live";
   useEffect(() => {
+    setFormer(undefined);
     // The objective may have ended so long ago that the board does not have it.
     if (id && live && !listed)
       void hub.ask("view_objective", { id }).then(
@@ -45,45 +43,101 @@ export function Objectives() {
   }, [id, live, !listed]);
   const chosen = listed ?? (former?.id === id ? former : undefined);
   if (chosen) return <OneObjective key={chosen.id} objective={chosen} />;
+  const assignees = [...new Set(objectives.value.map((one) => one.assignee))].toSorted();
+  const shown = objectives.value.filter((one) => !chosenAssignee.value || one.assignee === chosenAssignee.value);
   return (
     <section class="page">
       <header class="bar">
         <h1>Objectives</h1>
         {may("objectives.create") && <NewObjective />}
+        <select
+          aria-label="Assignee"
+          value={chosenAssignee.value}
+          onChange={(event) => {
+            chosenAssignee.value = event.currentTarget.value;
+          }}
+        >
+          <option value="">of everybody</option>
+          {assignees.map((name) => (
+            <option key={name} value={name}>
+              {name === visitor.value?.member ? `${plain(name)} (you)` : plain(name)}
+            </option>
+          ))}
+        </select>
         <span class="count">
-          {objectives.value.length} that you may see{curtailed.value ? ", without the oldest that are over" : ""}
+          {shown.length.toLocaleString()} that you may see{curtailed.value ? ", without the oldest that ended" : ""}
         </span>
       </header>
-      <div class="board">
-        {COLUMNS.map((status) => {
-          const mine = (one: Objective) => (blockedOnMe.value.has(one.id) ? 0 : 1);
-          const found = objectives.value
-            .filter((one) => one.status === status)
-            .toSorted((one, other) => mine(one) - mine(other));
-          return (
-            <section key={status} aria-label={status}>
-              <h2>
-                <span class={`status ${status}`}>{status}</span> <span class="count">{found.length}</span>
-              </h2>
-              {found.length === 0 && <p class="count">none</p>}
-              {found.slice(0, CARDS_MAX).map((one) => (
-                <a class="card" key={one.id} href={address("objectives", one.id)}>
-                  <b>{plain(one.title)}</b>
-                  <span>
-                    {plain(one.assignee)} · {ago(one.updated_at_ms, now.value)}
-                  </span>
-                  {one.block_reason && <span class="unseen">{plain(one.block_reason)}</span>}
-                  {blockedOnMe.value.has(one.id) && <b class="waiting">waits for you</b>}
-                </a>
-              ))}
-              {found.length > CARDS_MAX && (
-                <p class="count">and {(found.length - CARDS_MAX).toLocaleString()} older ones</p>
-              )}
-            </section>
-          );
-        })}
+      {id && former === null && (
+        <p class="hint doubt">There is no objective “{plain(shortId(id))}” that you may see.</p>
+      )}
+      <div class="board" tabIndex={0} role="region" aria-label="Board">
+        {COLUMNS.map((status) => (
+          <Column
+            key={`${status} ${chosenAssignee.value}`}
+            status={status}
+            of={shown.filter((one) => one.status === status)}
+          />
+        ))}
       </div>
     </section>
+  );
+}
+
+function Column({ status, of }: { status: string; of: readonly Objective[] }) {
+  const ended = status === "done" || status === "cancelled";
+  const [most, setMost] = useState(ended ? ENDED : CARDS_MAX);
+  const mine = (one: Objective) => (blockedOnMe.value.has(one.id) ? 0 : 1);
+  const found = of.toSorted((one, other) => mine(one) - mine(other) || other.updated_at_ms - one.updated_at_ms);
+  return (
+    <section aria-label={status}>
+      <h2>
+        <span class={`status ${status}`}>{status}</span> <span class="count">{found.length.toLocaleString()}</span>
+      </h2>
+      {found.length === 0 && <p class="count">none</p>}
+      {found.slice(0, most).map((one) => (
+        <Card key={one.id} objective={one} />
+      ))}
+      {found.length > most && (
+        <p class="count">
+          and {(found.length - most).toLocaleString()} older ones{" "}
+          {most < CARDS_MAX && (
+            <button type="button" class="quiet" onClick={() => setMost(CARDS_MAX)}>
+              Show
+            </button>
+          )}
+        </p>
+      )}
+    </section>
+  );
+}
+
+/** An objective as the board has it: what it is for, who has it since when, and where it stands. */
+function Card({ objective: one }: { objective: Objective }) {
+  const said = latest.value.get(`obj:${one.id}`)?.last;
+  const open = one.status === "blocked" || one.status === "active";
+  return (
+    <a class="card" href={address("objectives", one.id)}>
+      <b>{plain(one.title)}</b>
+      <span>
+        {plain(one.assignee)} ·{" "}
+        {open ? (
+          `open for ${ago(one.created_at_ms, now.value)}`
+        ) : (
+          <When ms={one.completed_at_ms ?? one.updated_at_ms} />
+        )}
+      </span>
+      {one.result ? <p>{oneLine(one.result, OUTCOME)}</p> : <p class="outcome">{oneLine(one.outcome, OUTCOME)}</p>}
+      {one.block_reason && <p class="unseen">{oneLine(one.block_reason, OUTCOME)}</p>}
+      {open && said && (said.kind ?? "chat") === "chat" && (
+        <p class="last">
+          {plain(said.from)}: {oneLine(said.body, OUTCOME)} · <When ms={said.sent_at_ms} />
+        </p>
+      )}
+      {blockedOnMe.value.has(one.id) && (
+        <b class="waiting">waiting for your answer, {ago(one.updated_at_ms, now.value)}</b>
+      )}
+    </a>
   );
 }
 
@@ -129,12 +183,12 @@ function NewObjective() {
       <label>
         Assignee
         <select name="assignee" required>
-          <option value="">choose</option>
+          <option value="">Choose…</option>
           <Names />
         </select>
       </label>
       <label>
-        What else should be known (markdown) <textarea name="body" rows={4} maxLength={4096} />
+        Details (markdown) <textarea name="body" rows={4} maxLength={4096} />
       </label>
       <Several legend="Watchers" name="watchers" of={members.value.map((member) => member.name)} />
       <label>
@@ -170,7 +224,7 @@ function Actions({ objective }: { objective: Objective }) {
   return (
     <div class="line">
       {can("unblock") && (
-        <button type="button" class="main" onClick={() => void attempt(() => change({ do: "unblock" }), "It goes on.")}>
+        <button type="button" class="main" onClick={() => void attempt(() => change({ do: "unblock" }), "Unblocked.")}>
           Unblock
         </button>
       )}
@@ -198,13 +252,13 @@ function Actions({ objective }: { objective: Objective }) {
           <label>
             What blocks it? <textarea name="reason" required rows={3} />
           </label>
-          <p class="count">Whoever the reason names sees it first.</p>
+          <p class="count">A member that the reason names sees it first.</p>
         </Action>
       )}
       {can("reassign") && (
         <Action
           name="Reassign"
-          title="Give it to somebody else"
+          title="Reassign this objective"
           done="Reassigned."
           act={(form) =>
             change({
@@ -215,35 +269,35 @@ function Actions({ objective }: { objective: Objective }) {
           }
         >
           <label>
-            To whom?
+            New assignee
             <select name="to" required>
               <Names but={[objective.assignee]} />
             </select>
           </label>
           <label>
-            A note, if there is something to say <textarea name="note" rows={2} />
+            Note, if there is something to say <textarea name="note" rows={2} />
           </label>
         </Action>
       )}
       {can("watch") && (
         <Action
           name="Watchers"
-          title="Who watches it"
+          title="Watchers of this objective"
           submit="Change"
           done="Changed."
           act={(form) =>
             change({ do: "watch", add: form.getAll("add").map(String), remove: form.getAll("remove").map(String) })
           }
         >
-          {watchers.length > 0 && <Several legend="Take away" name="remove" of={watchers} />}
+          {watchers.length > 0 && <Several legend="Remove" name="remove" of={watchers} />}
           <Several legend="Add" name="add" of={candidates(objective)} />
         </Action>
       )}
       {can("cancel") && (
         <Action
-          name="Cancel"
+          name="Cancel objective"
           title="Cancel this objective"
-          submit="Cancel it"
+          dismiss="Keep it"
           danger
           done="Cancelled."
           act={(form) => change({ do: "cancel", ...(text(form, "reason") ? { reason: text(form, "reason") } : {}) })}
@@ -261,10 +315,7 @@ const candidates = ({ assignee, originator, watchers }: Objective): readonly str
   members.value.map((member) => member.name).filter((name) => ![assignee, originator, ...watchers].includes(name));
 
 function OneObjective({ objective }: { objective: Objective }) {
-  const [story, setStory] = useState<readonly Happening[]>([]);
-  useEffect(() => {
-    void attempt(async () => setStory((await readStory(objective.id)).events));
-  }, [objective.updated_at_ms]);
+  const { assignee: owner, created_at_ms: since } = objective;
   return (
     <section class="page">
       <header class="bar">
@@ -274,20 +325,25 @@ function OneObjective({ objective }: { objective: Objective }) {
       </header>
       <div class="split">
         <div class="scroll sheet" tabIndex={0} role="region" aria-label="Content">
+          <Actions objective={objective} />
           <dl class="facts">
             <dt>Outcome</dt>
             <dd>{plain(objective.outcome)}</dd>
             <dt>Assignee</dt>
             <dd>
-              <a href={address("members", objective.assignee)}>{plain(objective.assignee)}</a>, given by{" "}
-              {plain(objective.originator)}
+              <a href={address("members", owner)}>{plain(owner)}</a>, by {plain(objective.originator)},{" "}
+              <When ms={since} />
             </dd>
             <dt>Watchers</dt>
             <dd>{objective.watchers.length ? objective.watchers.map(plain).join(", ") : "nobody"}</dd>
             {objective.block_reason && (
               <>
                 <dt>Blocked</dt>
-                <dd class="unseen">{plain(objective.block_reason)}</dd>
+                <dd class="unseen">
+                  {plain(objective.block_reason)}
+                  {blockedOnMe.value.has(objective.id) &&
+                    ` (waiting for your answer, ${ago(objective.updated_at_ms, now.value)})`}
+                </dd>
               </>
             )}
             {objective.result && (
@@ -299,45 +355,10 @@ function OneObjective({ objective }: { objective: Objective }) {
           </dl>
           {objective.body && <Prose text={objective.body} />}
           <Files of={objective.attachments} closed={!hasPart(`obj:${objective.id}`)} />
-          <Actions objective={objective} />
-          <h2>What happened</h2>
-          <ol class="story">
-            {story.map((event) => (
-              <li key={event.offset}>
-                <time>
-                  {dayOf(event.at_ms)} {timeOf(event.at_ms)}
-                </time>{" "}
-                <b>{plain(event.actor)}</b> {told(event.what)}
-              </li>
-            ))}
-          </ol>
           {may("activity.read") && <Trace objective={objective} />}
         </div>
-        <Conversation key={objective.id} place={`obj:${objective.id}`} title="What was said" />
+        <Conversation key={objective.id} place={`obj:${objective.id}`} title="Discussion" />
       </div>
     </section>
   );
-}
-
-/** Return a change of an objective as a sentence. */
-function told(what: Happening["what"]): string {
-  const because = (words: string | null | undefined) => (words ? `: ${plain(words)}` : "");
-  switch (what.kind) {
-    case "assigned":
-      return `gave it to ${plain(what.assignee)}`;
-    case "blocked":
-      return `blocked it${because(what.reason)}`;
-    case "unblocked":
-      return "let it go on";
-    case "completed":
-      return `completed it${because(what.result)}`;
-    case "cancelled":
-      return `cancelled it${because(what.reason)}`;
-    case "reassigned":
-      return `took it from ${plain(what.from)} and gave it to ${plain(what.to)}${because(what.note)}`;
-    case "watcher_added":
-      return `let ${plain(what.name)} watch it`;
-    case "watcher_removed":
-      return `let ${plain(what.name)} watch it no more`;
-  }
 }
