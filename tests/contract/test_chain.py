@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from tieline.contract.chain import (
     GENESIS,
@@ -59,6 +60,12 @@ def test_a_row_without_its_time_never_follows_one_with_it() -> None:
 def test_content_and_changes_have_the_digests_that_they_always_had() -> None:
     assert digest(b"x") == "3ae7d805f6789a6402acb70ad4096a85a56bf6804eaf25c0493ac697548d30b5"
     assert seal(b"c", b"", "obj-1", "ada", 5) == "d0c8d8d2aa18a99d2866c9ab27db0c880b61b6571814523bf7a55115238fdb26"
+
+
+@pytest.mark.parametrize("size", [0, 2047, 2048, 4094, 4095, 32 * 1024 - 1, 32 * 1024])
+def test_a_digest_does_not_depend_on_the_pieces_in_which_it_is_made(size: int) -> None:
+    data = bytes(index % 251 for index in range(size))
+    assert digest(data) == blake3(data).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,14 @@ from tieline.stores.sqlite.write_ahead_log import WriteAheadLog
 
 MAIN_FILE = "tieline.db"
 
-_ROWS = 25
-"""Number of rows that one insert statement writes. Larger statements are cheaper, because each has a fixed cost."""
-_INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
+_INSERT_MANY = {
+    name: [(rows, repeat(statement, rows)) for rows in (25, 5, 1)]
+    for name, statement in QUERIES.items()
+    if name
+    in {"insert_word", "append_log", "insert_message", "insert_step", "insert_fall", "replace_grant", "insert_trail"}
+}
+"""Statements that insert several rows, by the name of the statement for one row, with their numbers of rows, largest
+first. Each statement has a fixed cost, and lets other threads run, so that the broker's thread must wait for them."""
 
 _NESTED = 256
 """Largest number of stored key ranges that one query reads to find those with a given delivery. Ranges may overlap."""
@@ -269,7 +274,7 @@ class SqliteStore:
         return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
 
     def _bring_in_trail(self) -> None:
-        self._main.executemany(QUERIES["insert_trail"], self._trail.rows())
+        self._insert("insert_trail", list(self._trail.rows()))
         self._main.execute(QUERIES["set_trail_end"], (self._log_end,))
 
     @contextmanager
@@ -327,26 +332,23 @@ class SqliteStore:
             return
         with self._abandoning():
             self._begin()
-            if self._words.fresh:
-                rows, self._words.fresh = self._words.fresh, []
-                self._main.executemany(QUERIES["insert_word"], rows)
-            log_rows, self._log_rows = self._log_rows, []
-            message_rows, self._message_rows = self._message_rows, []
-            for statement, rows in (("append_log", log_rows), ("insert_message", message_rows)):
-                whole = len(rows) - len(rows) % _ROWS
-                for start in range(0, whole, _ROWS):
-                    self._main.execute(_INSERT_MANY[statement], tuple(chain.from_iterable(rows[start : start + _ROWS])))
-                if whole < len(rows):
-                    self._main.executemany(QUERIES[statement], rows[whole:])
-            if self._step_rows:
-                rows, self._step_rows = self._step_rows, []
-                self._main.executemany(QUERIES["insert_step"], rows)
-            if self._fall_rows:
-                rows, self._fall_rows = self._fall_rows, []
-                self._main.executemany(QUERIES["insert_fall"], rows)
-            if self._grant_rows:
-                rows, self._grant_rows = self._grant_rows, []
-                self._main.executemany(QUERIES["replace_grant"], rows)
+            for name, rows in (
+                ("insert_word", self._words.fresh),
+                ("append_log", self._log_rows),
+                ("insert_message", self._message_rows),
+                ("insert_step", self._step_rows),
+                ("insert_fall", self._fall_rows),
+                ("replace_grant", self._grant_rows),
+            ):
+                self._insert(name, rows)
+                rows.clear()
+
+    def _insert(self, name: str, rows: Sequence[_Row]) -> None:
+        start = 0
+        for count, statement in _INSERT_MANY[name]:
+            while len(rows) - start >= count:
+                self._main.execute(statement, tuple(chain.from_iterable(rows[start : start + count])))
+                start += count
 
     def _abandon(self) -> None:
         for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows, self._grant_rows):
