@@ -158,9 +158,10 @@ class WaitingCommands:
 
         First come all of `items` that need not wait. Then come items that waited before, one at a time.
         """
-        admitted = self._admit(items)
-        if admitted:
-            yield admitted
+        if self._waiting or self._broker.external_inboxes.sessions:
+            items = self._admit(items)
+        if items:
+            yield items
         yield from self._ready()
 
     def _admit(self, items: list[Item]) -> list[Item]:
@@ -169,8 +170,6 @@ class WaitingCommands:
         An item must wait if it ends (acknowledges, discards…) deliveries of an external inbox. An item must also wait
         if earlier commands of its session wait.
         """
-        if not self._broker.external_inboxes.sessions and not self._waiting:
-            return items
         admitted = []
         for item in items:
             if self._must_wait(item[0]):

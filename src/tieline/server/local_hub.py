@@ -75,9 +75,6 @@ class _Answers:
 
 def _by_outcome(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[Item], Outcome]]:
     """Yield each outcome with the items that it answers. An item that several outcomes answer is split."""
-    if len(outcomes) == 1:
-        yield items, outcomes[0]
-        return
     # Items without commands are answered by the first outcome.
     singles: list[Item] = [item for item in items if not item[0]]
     start, end = 0, len(singles)
@@ -283,7 +280,10 @@ class LocalHub:
                     for outcome in outcomes:
                         if outcome.unsettled:
                             self._waiting_commands.add(outcome.settle_commands())
-                    self._loop.call_soon_threadsafe(self._publish, batch, outcomes)
+                    if len(outcomes) == 1:
+                        self._loop.call_soon_threadsafe(self._publish, batch, outcomes[0])
+                    else:
+                        self._loop.call_soon_threadsafe(self._publish_all, batch, outcomes)
                     undecided = []
                 lazy_since = self._commit_lazy(lazy_since)
             except Exception as lost:  # noqa: BLE001 - whatever it is, the store cannot be read any more
@@ -454,52 +454,55 @@ class LocalHub:
 
     # On the event loop.
 
-    def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        """Pass on the outcomes of executed commands: replies to the callbacks in `items`, and news to the listeners."""
-        listeners = self._listeners
+    def _publish_all(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
         for theirs, outcome in _by_outcome(items, outcomes):
-            start = 0
-            for commands, done in theirs:
-                replies = outcome.replies[start : start + len(commands)]
-                start += len(commands)
-                if Deferred in map(type, replies):
-                    self._defer(replies, done)
-                elif done is not None:
-                    self._call(done, replies)
-            for change in outcome.changes:
-                self._watches.changed(change)
-                if isinstance(change, MessageRedacted) and self._searcher is not None:
-                    self._searcher.start_over()
-            if outcome.posts:
-                self._watches.said()
-            for post in outcome.posts:
-                message, held = post.message, post.held
-                self._watches.posted(message, post.origin)
-                columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
-                for name, number, key, stream_seq in columns:
-                    if held and number in held:
-                        continue
-                    for listener in listeners.get(name, ()):
-                        try:
-                            listener.offer(message, key, stream_seq)
-                        except Exception:
-                            log.exception("a receiver failed")
-                self.counters.deliveries += len(post.keys)
-            self.counters.accepted += len(outcome.posts)
-            for warning in outcome.warnings:
-                log.warning(warning)
-            for name, keys in outcome.released.items():
+            self._publish(theirs, outcome)
+
+    def _publish(self, items: Sequence[Item], outcome: Outcome) -> None:
+        """Pass on the outcome of executed commands: replies to the callbacks in `items`, and news to the listeners."""
+        listeners = self._listeners
+        start = 0
+        for commands, done in items:
+            replies = outcome.replies[start : start + len(commands)]
+            start += len(commands)
+            if Deferred in map(type, replies):
+                self._defer(replies, done)
+            elif done is not None:
+                self._call(done, replies)
+        for change in outcome.changes:
+            self._watches.changed(change)
+            if isinstance(change, MessageRedacted) and self._searcher is not None:
+                self._searcher.start_over()
+        if outcome.posts:
+            self._watches.said()
+        for post in outcome.posts:
+            message, held = post.message, post.held
+            self._watches.posted(message, post.origin)
+            columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
+            for name, number, key, stream_seq in columns:
+                if held and number in held:
+                    continue
                 for listener in listeners.get(name, ()):
-                    self._call(listener.released, keys)
-            for session, step in outcome.progress:
-                known = self._sessions.get(session)
-                if known is not None:
-                    self._call(known[1].progress, step)
-            if self._notify is not None:
-                for unseen in outcome.unseen:
-                    self._call(self._notify, unseen)
-            for session, why in outcome.ended:
-                self._end(session, why)
+                    try:
+                        listener.offer(message, key, stream_seq)
+                    except Exception:
+                        log.exception("a receiver failed")
+            self.counters.deliveries += len(post.keys)
+        self.counters.accepted += len(outcome.posts)
+        for warning in outcome.warnings:
+            log.warning(warning)
+        for name, keys in outcome.released.items():
+            for listener in listeners.get(name, ()):
+                self._call(listener.released, keys)
+        for session, step in outcome.progress:
+            known = self._sessions.get(session)
+            if known is not None:
+                self._call(known[1].progress, step)
+        if self._notify is not None:
+            for unseen in outcome.unseen:
+                self._call(self._notify, unseen)
+        for session, why in outcome.ended:
+            self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
         """Pass deferred work to the journal or the search index. Call `done` when all replies are made."""

@@ -210,12 +210,12 @@ def is_tool(name: str) -> bool:
 
 
 def to_each(envelope: Envelope, content: m.Content, speaker: str) -> list[m.Content]:
-    """Return the contents to send to the hub for one message that the member `speaker` wrote.
+    """Return the contents to send to the hub for one message to a channel that the member `speaker` wrote.
 
     For a message to a `dm:` channel with three or more members, return one content for each recipient. For any other
-    message, return only `content`.
+    channel, return only `content`.
     """
-    group = group_of(envelope.payload.get("channel")) if envelope.type == CHANNEL_MESSAGE else None
+    group = group_of(envelope.payload.get("channel"))
     others = others_in(group, speaker) if group is not None else ()
     if isinstance(others, Refusal) or len(others) <= 1:
         return [content]

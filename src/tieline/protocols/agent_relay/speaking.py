@@ -50,15 +50,16 @@ def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], No
     if too_large is not None:
         refuse(too_large)
         return
+    in_channel = envelope.type == codec.CHANNEL_MESSAGE
     # spec 3: every envelope has an id. Without an id, a client has no protection against duplicates.
     send = c.Send(
         connection.session,
         content=content,
         wire_id=envelope.id or None,
         allow_empty=True,
-        members_only=envelope.type == codec.CHANNEL_MESSAGE,
+        members_only=in_channel,
     )
-    contents = codec.to_each(envelope, content, connection.name)
+    contents = codec.to_each(envelope, content, connection.name) if in_channel else ()
     if len(contents) > 1:
         connection.run(_to_group(connection, envelope, send, contents), envelope, done=done)
         return
