@@ -23,7 +23,9 @@ async def test_insights_say_what_the_pipeline_found_or_how_to_run_it(there: Offi
     for heading in ("Who writes to whom", "Latency by member", "Waiting now", "Spend by model", "Loops"):
         await expect(page.get_by_role("heading", name=heading)).to_be_visible()
     await expect(page.get_by_role("heading", name="Audit findings")).to_be_visible()
-    await expect(page.locator("td", has_text="<b>alice").first).to_be_visible()
+    graph = page.locator("figure", has=page.get_by_role("heading", name="Who writes to whom", exact=True))
+    await graph.get_by_text("As a table").click()
+    await expect(graph.locator("td", has_text="<b>alice")).to_be_visible()
     assert await serious(page) == []
 
 
@@ -46,7 +48,7 @@ async def test_each_line_of_a_chart_can_be_read_as_a_table(there: Office) -> Non
     leave(there.there.home, REPORT)
     page = await there.enter(path="#/insights")
     for title, heads, rows, newest in (
-        ("Latency until acknowledged", ["half, ms", "99 of 100, ms"], 10, ["5", "59"]),
+        ("Latency until acknowledged", ["p50, ms", "p99, ms"], 10, ["5", "59"]),
         ("Deliveries that wait", ["waiting, deliveries"], 10, ["9"]),
         ("Tokens by hour", ["m-1, tokens"], 1, ["10"]),
     ):
@@ -107,3 +109,30 @@ async def test_a_report_of_an_older_version_is_told(there: Office) -> None:
     leave(there.there.home, {name: REPORT[name] for name in ("totals", "edges", "latency", "audit", "refreshed_at_ms")})
     page = await there.enter(path="#/insights")
     await expect(page.get_by_text("What the pipeline left cannot be read here.")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1920, 1280, 1024, 390])
+async def test_charts_stand_side_by_side_with_whole_labels_and_a_heading_each(there: Office, width: int) -> None:
+    name = "a-member-with-a-name-of-sixty-characters-" + "x" * 19
+    edges = [{**REPORT["edges"][0], "from": name}, *REPORT["edges"]]
+    leave(there.there.home, {**REPORT, "edges": edges})
+    page = await there.enter(path="#/insights", viewport={"width": width, "height": 900})
+    figures = page.locator(".charts figure")
+    await expect(figures.locator("canvas")).to_have_count(3)
+    await expect(figures.get_by_role("heading")).to_have_count(4)
+    titles = await page.get_by_role("heading").all_text_contents()
+    assert len(titles) == len(set(titles))
+    first, second = await figures.nth(0).bounding_box(), await figures.nth(1).bounding_box()
+    assert first is not None
+    assert second is not None
+    assert (first["y"], second["x"] >= first["x"] + first["width"]) == (second["y"], True)
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    # No label is outside of its picture, and the whole name is there.
+    label = figures.locator("svg text", has_text="a-member")
+    await expect(label).to_have_text(name)
+    cut = await figures.locator("svg text").evaluate_all(
+        """all => all.filter((one) => { const [label, all] = [one.getBBox(), one.ownerSVGElement.viewBox.baseVal];
+            return Math.min(label.x, label.y, all.width - label.x - label.width, all.height - label.y - label.height) < 0;
+        }).length"""
+    )
+    assert cut == 0

@@ -1,4 +1,5 @@
 // Lines over time, and who writes to whom. Each chart has a table that says the same: lines in the figure, members under it.
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { gapped } from "./gaps.ts";
@@ -93,11 +94,15 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
   const words = lines.map((line) => `${line.label}: ${summary(line.values)} ${unit}`).join("; ");
   return (
     <figure>
-      <figcaption>{title}</figcaption>
+      <figcaption>
+        <h2>{title}</h2>
+      </figcaption>
       {at.length ? (
         <>
           <div class="chart" ref={box} role="img" aria-label={`${title}. ${words}`} />
-          <Figures unit={unit} at={at} lines={lines} />
+          <Details>
+            <Figures unit={unit} at={at} lines={lines} />
+          </Details>
         </>
       ) : (
         <p class="count">Nothing yet.</p>
@@ -106,45 +111,48 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
   );
 }
 
-/** Table of the lines' values, newest first. It is drawn only when a person opens it. */
-function Figures({ unit, at, lines }: Pick<Props, "unit" | "at" | "lines">) {
+/** Figures of a chart. They are drawn only when a person opens them. */
+export function Details({ children }: { children: ComponentChildren }) {
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
-      {open && (
-        <table>
-          <thead>
-            <tr>
-              <th>At</th>
-              {lines.map((line) => (
-                <th key={line.label} class="num">
-                  {line.label}, {unit}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {at
-              .map((ms, index) => (
-                <tr key={ms}>
-                  <td>
-                    {dayOf(ms)} {timeOf(ms)}
-                  </td>
-                  {lines.map((line) => (
-                    <td key={line.label} class="num">
-                      {line.values[index]?.toLocaleString() ?? ""}
-                    </td>
-                  ))}
-                </tr>
-              ))
-              .toReversed()}
-          </tbody>
-        </table>
-      )}
+      {open && children}
     </details>
   );
 }
+
+/** Table of the lines' values, newest first. */
+const Figures = ({ unit, at, lines }: Pick<Props, "unit" | "at" | "lines">) => (
+  <table>
+    <thead>
+      <tr>
+        <th>At</th>
+        {lines.map((line) => (
+          <th key={line.label} class="num">
+            {line.label}, {unit}
+          </th>
+        ))}
+      </tr>
+    </thead>
+    <tbody>
+      {at
+        .map((ms, index) => (
+          <tr key={ms}>
+            <td>
+              {dayOf(ms)} {timeOf(ms)}
+            </td>
+            {lines.map((line) => (
+              <td key={line.label} class="num">
+                {line.values[index]?.toLocaleString() ?? ""}
+              </td>
+            ))}
+          </tr>
+        ))
+        .toReversed()}
+    </tbody>
+  </table>
+);
 
 function summary(values: readonly (number | null)[]): string {
   const known = values.filter((value) => value !== null);
@@ -156,6 +164,8 @@ type Edge = components["schemas"]["Edge"];
 const SIDE = 560;
 const TALL = 330;
 const SHOWN = 24;
+/** A part of a name that fits beside the circle: a longer name takes more lines. */
+const LABEL = /.{1,19}/gu;
 
 /** Graph of the members who write to each other, as a circle. The table under it has all of them. */
 export function Graph({ edges }: { edges: readonly Edge[] }) {
@@ -209,7 +219,11 @@ export function Graph({ edges }: { edges: readonly Edge[] }) {
           <g key={name}>
             <circle cx={at.x} cy={at.y} r={6} />
             <text x={at.x + (right ? 10 : -10)} y={at.y + 4} text-anchor={right ? "start" : "end"}>
-              {plain(name).slice(0, 18)}
+              {(plain(name).match(LABEL) ?? []).map((part, line) => (
+                <tspan key={line} x={at.x + (right ? 10 : -10)} dy={line && 13}>
+                  {part}
+                </tspan>
+              ))}
             </text>
           </g>
         );

@@ -1,7 +1,7 @@
 // Contents of a report: totals, charts with tables, and lists whose rows are links to their subjects.
 import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
-import { Chart, Graph } from "./chart.tsx";
+import { Chart, Details, Graph } from "./chart.tsx";
 import { ago, dayOf, timeOf } from "./clock.ts";
 import { type Link, type Report, links } from "./links.tsx";
 import { plain } from "./plain.ts";
@@ -75,7 +75,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
           Tests of the tables failed: {report.failed_checks.map((one) => plain(`${one.table}: ${one.what}`)).join("; ")}
         </p>
       )}
-      <div class="charts">
+      <div class="charts" tabIndex={0} role="region" aria-label="Charts">
         <Chart
           title="Latency until acknowledged"
           unit="ms"
@@ -83,9 +83,9 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
           step={step}
           at={report.latency_series.map((point) => point.at_ms)}
           lines={[
-            { label: "half", colour: "--accent", values: report.latency_series.map((point) => point.p50_ms) },
+            { label: "p50", colour: "--accent", values: report.latency_series.map((point) => point.p50_ms) },
             {
-              label: "99 of 100",
+              label: "p99",
               colour: "--bad",
               dash: [6, 4],
               values: report.latency_series.map((point) => point.p99_ms),
@@ -102,8 +102,24 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         />
         <Chart title="Tokens by hour" unit="tokens" step={3_600_000} at={hours} lines={tokens} />
         <figure>
-          <figcaption>Who writes to whom</figcaption>
+          <figcaption>
+            <h2>Who writes to whom</h2>
+          </figcaption>
           {report.edges.length ? <Graph edges={report.edges.slice(0, 120)} /> : <p class="count">Nobody yet.</p>}
+          <Details>
+            <Table
+              title="Who writes to whom"
+              heads={["From", "To", "Messages", "Answers", "p50 until answered"]}
+              right={2}
+              rows={report.edges.map((one) => [
+                member(one.from),
+                member(one.to),
+                count(one.messages),
+                count(one.answers),
+                lasted(one.response_p50_ms),
+              ])}
+            />
+          </Details>
         </figure>
       </div>
       <Rows
@@ -132,20 +148,8 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         ])}
       />
       <Rows
-        title="Who writes to whom"
-        heads={["From", "To", "Messages", "Answers", "Half answered within"]}
-        right={2}
-        rows={report.edges.map((one) => [
-          member(one.from),
-          member(one.to),
-          count(one.messages),
-          count(one.answers),
-          lasted(one.response_p50_ms),
-        ])}
-      />
-      <Rows
         title="First answers"
-        heads={["Member", "Answered first", "Half within", "99 of 100 within"]}
+        heads={["Member", "Answered first", "p50", "p99"]}
         right={1}
         rows={report.responses.map((one) => [
           member(one.member),
@@ -156,7 +160,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
       />
       <Rows
         title="Latency by member"
-        heads={["Member", "Protocol", "Half within", "99 of 100 within", "Deliveries", "Until"]}
+        heads={["Member", "Protocol", "p50", "p99", "Deliveries", "Until"]}
         rows={report.latency.map((one) => [
           member(one.member),
           one.protocol,
@@ -168,7 +172,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
       />
       <Rows
         title="Service levels"
-        heads={["Member", "Priority", "Acknowledged", "Within a minute", "Half within", "Expired", "Dead"]}
+        heads={["Member", "Priority", "Acknowledged", "Within a minute", "p50", "Expired", "Dead"]}
         right={2}
         rows={report.service.map((one) => [
           member(one.member),
@@ -265,7 +269,7 @@ const FAILURES: Record<string, string> = {
 
 /** Return the measure of a change, in words. */
 const words = (what: string): string =>
-  plain(what.replace("cost_usd", "cost").replace("p50_ms", "half within").replaceAll("_", " ").replace(" ms", ""));
+  plain(what.replace("cost_usd", "cost").replace("p50_ms", "p50").replaceAll("_", " ").replace(" ms", ""));
 
 const figure = (what: string, value: number): string =>
   what.includes("usd")
@@ -320,7 +324,7 @@ function Sums({ report }: { report: Report }) {
       {total("messages", (one) => count(one.messages))}
       {total("deliveries", (one) => count(one.deliveries))}
       {total("acknowledged", (one) => count(one.acked))}
-      {total("first answer, half within", (one) => lasted(one.first_response_p50_ms) || "–")}
+      {total("first answer, p50", (one) => lasted(one.first_response_p50_ms) || "–")}
       <Total name="waiting" value={count(totals.waiting)} />
       {total("expired or dead", (one) => count(one.expired + one.dead), totals.expired + totals.dead > 0)}
       {total("refused", (one) => count(one.refused))}
@@ -361,13 +365,19 @@ interface RowsProps {
   right?: number;
 }
 
-function Rows({ title, heads, rows, right = 99 }: RowsProps) {
+const Rows = (props: RowsProps) =>
+  props.rows.length > 0 && (
+    <section>
+      <h2>{props.title}</h2>
+      <Table {...props} />
+    </section>
+  );
+
+function Table({ title, heads, rows, right = 99 }: RowsProps) {
   const [all, setAll] = useState(false);
-  if (!rows.length) return null;
   const numeric = (column: number) => (column >= right ? "num" : "");
   return (
-    <section>
-      <h2>{title}</h2>
+    <>
       <div class="wide" tabIndex={0} role="region" aria-label={title}>
         <table>
           <thead>
@@ -398,6 +408,6 @@ function Rows({ title, heads, rows, right = 99 }: RowsProps) {
           <span class="sr"> of {title}</span>
         </button>
       )}
-    </section>
+    </>
   );
 }
