@@ -9,10 +9,12 @@ import asyncio
 from typing import Any, cast
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tieline.wire.http import JSON, failure
-from tieline.wire.unfinished import TOO_MUCH, Unfinished
+from tieline.server.http_cycle import HttpCycle
+from tieline.wire.http import JSON, SMALL_BODY, failure
+from tieline.wire.unfinished import FREE_BYTES, TOO_MUCH, Unfinished
 
 HEAD_BYTES_MAX = 64 * 1024
 """Most bytes of a request line with its headers, or of the trailers after a body. Usual clients send far less."""
@@ -29,7 +31,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # An object with more than thirty attributes in its dictionary needs another kilobyte. Uvicorn's class has nearly
     # that many.
-    __slots__ = ("_deadline", "_headers", "_heading", "_reading", "_share", "_unparsed")
+    __slots__ = ("_body_bytes", "_deadline", "_headers", "_heading", "_reading", "_share", "_unparsed")
 
     head_bytes_max = HEAD_BYTES_MAX
     head_seconds_max = HEAD_SECONDS_MAX
@@ -38,6 +40,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(**options)
         # Headers of the request that is being read.
         self._headers = 0
+        # Bytes of its body.
+        self._body_bytes = 0
         # Bytes since the parser last finished headers, a part of a body, or a request.
         self._unparsed = 0
         # True while a request is being read; true while its headers are being read.
@@ -92,7 +96,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._reading = self._heading = True
-        self._headers = 0
+        self._headers = self._body_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers += 1
@@ -109,15 +113,29 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        self._body_bytes += len(body)
         self._unparsed = 0
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        newest = self._newest
+        # The lengths differ if the application has received a part already, or if it has answered.
+        if (
+            newest is not None
+            and len(newest.body) == self._body_bytes <= FREE_BYTES
+            and not newest.waiting_for_100_continue
+        ):
+            newest.scope[SMALL_BODY] = bytes(newest.body)  # type: ignore[literal-required]  # a key of our own
         self._unparsed = 0
         self._reading = False
         self._forget_deadline()
 
-    # Called by a request after its answer.
+    # Called for each request before its answer, and by a request after its answer.
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        # Uvicorn makes the requests itself, and gives them to this method only.
+        cycle.__class__ = HttpCycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -306,11 +306,14 @@ class HttpListener:
         Return `None` if the request is accepted. A request is refused if its host name is wrong or its token is too
         large.
         """
-        stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
-        if stranger is not None:
-            return failure(421, stranger, close=True)
         token_bytes_max = self._hub.limits.token_bytes_max
-        if any(name == b"authorization" and len(value) > token_bytes_max for name, value in scope["headers"]):
+        too_large = False
+        for name, value in scope["headers"]:
+            if name == b"host" and (stranger := self._hosts.refusal((str(value, "latin-1"),))) is not None:
+                return failure(421, stranger, close=True)
+            if name == b"authorization" and len(value) > token_bytes_max:
+                too_large = True
+        if too_large:
             return failure(431, f"the Authorization header is larger than {token_bytes_max} bytes", close=True)
         return None
 

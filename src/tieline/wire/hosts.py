@@ -9,11 +9,14 @@ as `Host`. So a port on a loopback address accepts only IP addresses, `localhost
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 
 _LOCALHOST = "localhost"
 _EXCERPT = 80
 """Most characters of an unknown host name that the error text repeats."""
+
+_CACHED = 16
 
 
 class Hosts:
@@ -22,12 +25,14 @@ class Hosts:
     `names` are the configured names, `address` is the port's IP address.
     """
 
-    __slots__ = ("_all", "_names")
+    __slots__ = ("_accepts", "_all", "_names")
 
     def __init__(self, names: Iterable[str], address: str) -> None:
         self._names = frozenset(_bare(name) for name in names)
         # Only the owner knows the names of a port that the network can reach: check them only if they are configured.
         self._all = not self._names and not ip_address(address).is_loopback
+        # Clients of one hub use few names, and each of their requests has one.
+        self._accepts = lru_cache(_CACHED)(self._answers)
 
     def refusal(self, hosts: Iterable[str]) -> str | None:
         """Return the error text for a request with these `Host` headers, or `None` if the request is accepted.
@@ -36,14 +41,15 @@ class Hosts:
         a web page.
         """
         for host in hosts:
-            if host and not self._all and not self._answers(_bare(host)):
+            if host and not self._all and not self._accepts(host):
                 return (
                     f'this hub does not answer to the name "{host[:_EXCERPT]}"; if it is its own, add it to `names` in '
                     "[http] of tieline.toml"
                 )
         return None
 
-    def _answers(self, name: str) -> bool:
+    def _answers(self, host: str) -> bool:
+        name = _bare(host)
         if name in self._names or name == _LOCALHOST or name.endswith(f".{_LOCALHOST}"):
             return True
         try:

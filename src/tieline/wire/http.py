@@ -22,6 +22,10 @@ LOGIN_COOKIES = "tieline.login_cookies"
 """Key in a request's ASGI scope. The value is the names of the login cookies of all protocols. A protocol sets such a
 cookie when a user logs in with a one-time code. The cookie holds a token."""
 
+SMALL_BODY = "tieline.small_body"
+"""Key in a request's ASGI scope. The value is the whole body, which `receive` returns too. The HTTP port sets it if
+the body has at most `FREE_BYTES`, which `Unfinished` does not count. Such a body needs no time limit."""
+
 _BODY_SECONDS_MAX = 60.0
 """Longest time in seconds for which the hub waits for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s. A
 client that sends more slowly is disconnected."""
@@ -221,6 +225,9 @@ class Bodies:
 
         `owner` is the member who sends the body; `None` if unknown.
         """
+        small: bytes | None = scope.get(SMALL_BODY)
+        if small is not None and len(small) <= bytes_max:
+            return small
         declared = header(scope, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
             return await self._too_large(receive, bytes_max, more=True)
