@@ -48,7 +48,7 @@ class EventStream(Unsent):
     The callback `full` is called when the reader is too slow. `drained` is called when the reader has caught up.
     """
 
-    __slots__ = ("_keepalive_seconds",)
+    __slots__ = ("_keepalive_seconds", "_sent_at", "_timer")
 
     def __init__(
         self,
@@ -61,30 +61,41 @@ class EventStream(Unsent):
         # Half of the limit is for this buffer, the other half for the socket's own buffer.
         super().__init__(unsent_bytes_max // 2, full, drained)
         self._keepalive_seconds = keepalive_seconds
+        # Time of the last bytes by the event loop's clock, and the timer of the next comment. Set by `run`.
+        self._sent_at: float
+        self._timer: asyncio.TimerHandle
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Send events until the reader disconnects or the stream is closed."""
         gone = asyncio.create_task(self._watch(receive))
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+        self._timer = loop.call_later(self._keepalive_seconds, self._keep_alive)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            while True:
-                try:
-                    async with asyncio.timeout(self._keepalive_seconds):
-                        chunks = await self.take()
-                except TimeoutError:
-                    self.write(_KEEPALIVE)
-                    continue
-                if not chunks:
-                    break
+            while chunks := await self.take():
                 body = b"".join(chunks)
                 # Returns when the socket has room again, or is gone.
                 await send({"type": "http.response.body", "body": body, "more_body": True})
                 self.sent(len(body))
+                self._sent_at = loop.time()
             await send({"type": "http.response.body", "body": b""})
         finally:
+            self._timer.cancel()
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
+
+    def _keep_alive(self) -> None:
+        """Send a comment if nothing was sent for long. Nothing is added to bytes that wait for the reader."""
+        # One timer for all events, because a timer for each event would cost as much as sending it.
+        loop = asyncio.get_running_loop()
+        left = self._sent_at + self._keepalive_seconds - loop.time()
+        if left <= 0:
+            left = self._keepalive_seconds
+            if not self._bytes:
+                self.write(_KEEPALIVE)
+        self._timer = loop.call_later(left, self._keep_alive)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -42,7 +42,8 @@ class Unsent:
         # Size of all unsent chunks, including those that are being sent now.
         self._bytes = 0
         self._closed = False
-        self._wake = asyncio.Event()
+        # Resolved when there are chunks or the buffer is closed. Set while `take` waits.
+        self._wake: asyncio.Future[None] | None = None
 
     def write(self, chunk: bytes) -> None:
         """Add `chunk` to the buffer, and return at once. Ignore the chunk if the buffer is closed."""
@@ -50,7 +51,8 @@ class Unsent:
             return
         self._chunks.append(chunk)
         self._bytes += len(chunk)
-        self._wake.set()
+        if self._wake is not None:
+            self._end_wait()
         if self._bytes > self._bytes_max and not self._is_full:
             self._is_full = True
             self._full()
@@ -58,7 +60,7 @@ class Unsent:
     def close(self) -> None:
         """Accept no more chunks. Buffered chunks are still sent."""
         self._closed = True
-        self._wake.set()
+        self._end_wait()
 
     def clear(self) -> None:
         """Drop the buffered chunks and close the buffer, because the reader is gone."""
@@ -71,10 +73,16 @@ class Unsent:
         Return an empty list if the buffer is closed and empty.
         """
         while not self._chunks and not self._closed:
-            self._wake.clear()
-            await self._wake.wait()
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
         chunks, self._chunks = self._chunks, []
         return chunks
+
+    def _end_wait(self) -> None:
+        wake, self._wake = self._wake, None
+        # The task that waited may have been cancelled.
+        if wake is not None and not wake.done():
+            wake.set_result(None)
 
     def sent(self, size: int) -> None:
         """Report that `size` bytes of the chunks from `take` were sent."""
