@@ -27,7 +27,7 @@ from tieline.contract.member import Member
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import Answer, answer, header
 from tieline.wire.json_text import VALUES_MAX, has_many_values
-from tieline.wire.sessions import CachedSession, Make, Sessions
+from tieline.wire.sessions import CachedSession, Make, Sessions, Told
 
 FORM_BYTES_MAX = 1024 * 1024
 """Size limit of a JSON body without data and attachments. Such a body is far smaller: its text has at most 65,536
@@ -104,12 +104,13 @@ class Call:
         """Name of the member that makes the request."""
         return self.caller.cached.member
 
-    async def ask(self, make: Make) -> Sequence[r.Reply]:
+    async def ask(self, make: Make, told: Told | None = None) -> Sequence[r.Reply]:
         """Call `make` with the id of the caller's session. Submit the commands that it returns as one batch to the hub.
 
-        Return the replies, in the order of the commands.
+        Return the replies, in the order of the commands. `told` is called with them before the hub offers a message of
+        these commands to its recipients.
         """
-        return await self._sessions.ask(self.caller.token, self.caller.cached, make)
+        return await self._sessions.ask(self.caller.token, self.caller.cached, make, told)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
         """Call `make` with the id of the caller's session, submit the command that it returns, and return the reply.

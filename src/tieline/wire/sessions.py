@@ -26,15 +26,21 @@ _SESSIONS_MAX = 4096
 """Most sessions that are open at the same time. Above this number, the least recently used session ends."""
 
 Make = Callable[[SessionId], Sequence[c.Command]]
+Told = Callable[[Sequence[Reply]], None]
 
 
-async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
-    """Submit commands to the hub as one batch. Wait for the replies and return them, in the order of the commands."""
+async def ask_all(hub: Hub, commands: Sequence[c.Command], told: Told | None = None) -> Sequence[Reply]:
+    """Submit commands to the hub as one batch. Wait for the replies and return them, in the order of the commands.
+
+    `told` is called with the replies first, before the hub offers a message of these commands to its recipients.
+    """
     future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
 
     def done(replies: Sequence[Reply]) -> None:
         # The waiting task may have been cancelled.
         if not future.done():
+            if told is not None:
+                told(replies)
             future.set_result(replies)
 
     hub.submit(commands, done)
@@ -110,12 +116,13 @@ class Sessions:
         cached.used_at = now
         return cached
 
-    async def ask(self, token: str, cached: CachedSession, make: Make) -> Sequence[Reply]:
+    async def ask(self, token: str, cached: CachedSession, make: Make, told: Told | None = None) -> Sequence[Reply]:
         """Call `make` with the session's id, submit the commands that `make` returns, and return their replies.
 
-        If the session has already ended, open a new session for `token` and submit the commands there.
+        If the session has already ended, open a new session for `token` and submit the commands there. `told` is as
+        for `ask_all`.
         """
-        replies = await ask_all(self._hub, make(cached.session))
+        replies = await ask_all(self._hub, make(cached.session), told)
         first = replies[0]
         if not (isinstance(first, Refusal) and first.code is Code.UNKNOWN_SESSION):
             return replies
@@ -123,7 +130,7 @@ class Sessions:
         again = await self.of(token)
         if isinstance(again, Refusal):
             return [again]
-        return await ask_all(self._hub, make(again.session))
+        return await ask_all(self._hub, make(again.session), told)
 
     def forget(self, cached: CachedSession) -> None:
         """Remove a session from the cache, because it has ended."""

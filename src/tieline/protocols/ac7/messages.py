@@ -6,6 +6,9 @@ Used by: the server. Uses: the Hub port. A request to send a message is answered
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
@@ -14,16 +17,28 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
 from tieline.protocols.ac7 import codec
 from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7.carriers import Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.streams import PROTOCOL, Streams
 from tieline.protocols.ac7.threads import own_channel, thread_of
 from tieline.services.files.attachments import Attachments
 from tieline.services.files.transfer import Transfers, reached
 from tieline.wire.fidelity import labels
+from tieline.wire.http import Answer, answer
 from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of, time_of
 
 _LIMIT = 100
 _LIMIT_MAX = 1000  # the largest page of history
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Pushed(Struct, frozen=True):
+    """A `PushResult` with a message that is encoded already."""
+
+    delivery: s.DeliveryReport
+    message: msgspec.Raw
 
 
 class Messages:
@@ -39,7 +54,14 @@ class Messages:
         """Return the routes for messages."""
         whole = {"type": "integer", "minimum": 1}
         return [
-            Route("POST", "/push", self.push, invalid="invalid push payload", errors=(404, 409, 410, 429)),
+            Route(
+                "POST",
+                "/push",
+                self.push,
+                invalid="invalid push payload",
+                answered=s.PushResult,
+                errors=(404, 409, 410, 429),
+            ),
             Route(
                 "GET",
                 "/history",
@@ -54,7 +76,7 @@ class Messages:
             ),
         ]
 
-    async def push(self, call: Call, payload: s.PushPayload) -> s.PushResult:
+    async def push(self, call: Call, payload: s.PushPayload) -> Answer:
         """Send a message. Answered once it is durable."""
         data = payload.data or {}
         thread = await thread_of(call, payload.to, data.get("thread"))
@@ -65,13 +87,15 @@ class Messages:
             level=payload.level,
             # spec, Message shape: reserved keys are stripped, all else flows through verbatim.
             data={**_free(data), **({"thread": thread.key} if thread.key else {})},
-            attachments=await self.attached(call, payload.attachments),
+            attachments=await self.attached(call, payload.attachments) if payload.attachments else (),
         )
         # spec, The lifecycle: the broker writes the message to the log before it pushes it to streams.
-        accepted, live = await self.send(call, content, thread.viewer)
+        accepted, live, frame = await self.send(call, content, thread.viewer)
         # The sender is in the thread too, but gets no delivery of its own message.
         targets = accepted.recipients + 1 if thread.members is None else thread.members
-        return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
+        # The same JSON as on the streams is not encoded again.
+        payload_json = _encode(self.sent(call, content, accepted)) if frame is None else frame.payload
+        return answer(_Pushed(s.DeliveryReport(live, targets), msgspec.Raw(payload_json)))
 
     async def attached(self, call: Call, given: Iterable[s.Attachment] | None) -> tuple[m.Attachment, ...]:
         """Return the attachments of a message. Each file is looked up among the files that the caller may read.
@@ -81,45 +105,46 @@ class Messages:
         """
         return await self._transfers.attached(call, [one.path for one in given or ()])
 
-    async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
+    async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int, Frame | None]:
         """Send a message, and let `viewer` (a member, a group or everybody) read its attachments.
 
-        Return the hub's reply and the number of streams that the message was written to.
+        Return the hub's reply, the number of streams that the message was written to, and its frame if there was one.
         """
-        live = 0
+        shown: tuple[int, Frame | None] = (0, None)
 
         async def ask() -> Sequence[r.Reply]:
-            nonlocal live
-            replies, live = await self._ask(call, content)
+            nonlocal shown
+            replies, shown = await self._ask(call, content)
             return replies
 
-        match await reached(self._attachments.show(content.attachments, viewer, ask)):
+        attached = content.attachments
+        match await (reached(self._attachments.show(attached, viewer, ask)) if attached else ask()):
             case (r.Accepted() as accepted,):
-                return accepted, live
+                return accepted, *shown
             case (Refusal(Code.UNKNOWN_MEMBER) as refusal,):
                 raise Refused(no(404, f"no such agent: {content.target.name}{refusal.hint}"))
             case replies:
                 raise fail(replies)
 
-    async def _ask(self, call: Call, content: m.Content) -> tuple[Sequence[r.Reply], int]:
-        used: list[SessionId] = []
-        member = call.member
+    async def _ask(self, call: Call, content: m.Content) -> tuple[Sequence[r.Reply], tuple[int, Frame | None]]:
         offset: int | None = None
+        shown: tuple[int, Frame | None] = (0, None)
 
-        def make(session: SessionId) -> tuple[c.Command, ...]:
-            used.append(session)
-            self._streams.expect(session, member)
-            return (c.Send(session, content=content, allow_empty=True, members_only=True),)
-
-        live = 0
-        try:
-            replies = await call.ask(make)
+        def told(replies: Sequence[r.Reply]) -> None:
+            nonlocal offset
             if isinstance(replies[0], r.Accepted):
                 offset = replies[0].offset
+                self._streams.expect(offset)
+
+        def make(session: SessionId) -> tuple[c.Command, ...]:
+            return (c.Send(session, content=content, allow_empty=True, members_only=True),)
+
+        try:
+            replies = await call.ask(make, told)
         finally:
-            for session in used:
-                live += self._streams.take(session, member, offset)
-        return replies, live
+            if offset is not None:
+                shown = self._streams.take(offset)
+        return replies, shown
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
         """Return a message that the hub accepted as ac7's JSON shape, for the answer to its sender.

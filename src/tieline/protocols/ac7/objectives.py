@@ -90,7 +90,7 @@ class Objectives:
         attached = await self._messages.attached(call, form.attachments)
         content = content_of(thread_target(wanted), form.body, title=form.title, attachments=attached)
         try:
-            accepted, _ = await self._messages.send(call, content, str(content.target))
+            accepted, *_ = await self._messages.send(call, content, str(content.target))
         except Refused as refused:
             if refused.reply.status == 404:  # noqa: PLR2004
                 raise Refused(no(403, f"you are not in the thread of {wanted}")) from None

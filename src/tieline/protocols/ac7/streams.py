@@ -144,8 +144,8 @@ class Stream:
         frame = None
         if message.offset > self._offset:
             self._offset = message.offset
-            self._streams.count(message)
             frame = self._streams.frame(message)
+            self._streams.count(message, frame)
             if self._first_live is None:
                 self._first_live = message.offset
         if not self._waiting:
@@ -173,8 +173,9 @@ class Stream:
 
     def _fetched(self, reply: Fetched) -> None:
         for item in reply.deliveries:
-            self._streams.count(item.message)
-            self._write(self._streams.frame(item.message), item.key)
+            frame = self._streams.frame(item.message)
+            self._streams.count(item.message, frame)
+            self._write(frame, item.key)
         keys = self._waiting[0]
         assert isinstance(keys, list), "they were asked for"
         del keys[: keys.index(reply.through) + 1]
@@ -250,9 +251,9 @@ class Stream:
 class Streams:
     """All open streams.
 
-    The class watches the messages that a member sends while the member has a stream or a pending send request. Each
-    such message is written to the sender's own streams. The class counts the streams that a message is written to,
-    because the answer to the sender contains their number.
+    The class watches the messages of each member that has a stream. Such a message is written to the sender's own
+    streams. The class counts the streams that a message is written to, because the answer to the sender contains their
+    number.
     """
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
@@ -262,11 +263,10 @@ class Streams:
         self._by_member: dict[str, list[Stream]] = {}
         # Cache: the last encoded message and its frame. All its streams get it before the next message comes.
         self._frame: tuple[Message | None, Frame] = (None, Frame(b"", b""))
-        # Session → number of its pending send requests; offset of a sent message → number of streams written to.
-        self._expecting: dict[SessionId, int] = {}
-        self._live: dict[int, int] = {}
-        # Member → number of streams and requests that watch its messages, and the callback that ends the watch.
-        self._watched: dict[str, tuple[int, Callable[[], None]]] = {}
+        # Offset of a sent message whose request is not answered yet → number of streams written to, and its frame.
+        self._live: dict[int, tuple[int, Frame | None]] = {}
+        # Member with a stream → the callback that ends the watch of its messages.
+        self._watched: dict[str, Callable[[], None]] = {}
 
     # Callbacks of the hub.
 
@@ -277,23 +277,10 @@ class Streams:
         """
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
-        if notice.origin in self._expecting:
-            self._live[message.offset] = 0
         # spec, Self-echo suppression: the sender's own streams get the message, too, so that its devices stay in sync.
         if message.verified:
             for stream in tuple(self._by_member.get(message.sender, ())):
                 stream.offer(message, 0)
-
-    def _watch(self, member: MemberName) -> None:
-        count, stop = self._watched.get(member) or (0, self.hub.watch(Interest(senders=(member,)), self._posted))
-        self._watched[member] = (count + 1, stop)
-
-    def _unwatch(self, member: MemberName) -> None:
-        count, stop = self._watched.pop(member)
-        if count > 1:
-            self._watched[member] = (count - 1, stop)
-        else:
-            stop()
 
     # Methods that a request calls.
 
@@ -325,27 +312,19 @@ class Streams:
         if refusal is not None:
             raise Refused(refused(refusal))
 
-    def expect(self, session: SessionId, member: MemberName) -> None:
-        """Start to count the streams that a message is written to.
+    def expect(self, offset: int) -> None:
+        """Start to count the streams that a message is written to. Call this before its streams get the message.
 
-        A request of the session `session` is about to send this message in the name of `member`. Call `take`
-        afterwards.
+        `offset` is the log offset of the message. Call `take` afterwards.
         """
-        self._watch(member)
-        self._expecting[session] = self._expecting.get(session, 0) + 1
+        self._live[offset] = (0, None)
 
-    def take(self, session: SessionId, member: MemberName, offset: int | None) -> int:
-        """End the count that `expect` began. Return the number of streams that the message was written to.
+    def take(self, offset: int) -> tuple[int, Frame | None]:
+        """End the count that `expect` began.
 
-        `offset` is the log offset of the message, or `None` if the hub refused it.
+        Return the number of streams that the message was written to, and its frame if there was a stream.
         """
-        self._unwatch(member)
-        left = self._expecting[session] - 1
-        if left:
-            self._expecting[session] = left
-        else:
-            del self._expecting[session]
-        return self._live.pop(offset, 0) if offset is not None else 0
+        return self._live.pop(offset)
 
     def live(self, member: str) -> int:
         """Return the number of open streams of a member."""
@@ -370,8 +349,10 @@ class Streams:
             elif isinstance(reply, Attached):
                 assert reply.member is not None, "a token belongs to a member"
                 stream.session, stream.member = reply.session, reply.member
+                if reply.member not in self._by_member:
+                    mine = Interest(senders=(reply.member,))
+                    self._watched[reply.member] = self.hub.watch(mine, self._posted)
                 self._by_member.setdefault(reply.member, []).append(stream)
-                self._watch(reply.member)
                 if since is not None:
                     stream.wait_for_missed()
                 self.hub.listen(reply.session, stream, reply.member)
@@ -455,10 +436,11 @@ class Streams:
             self._frame = (message, frame)
         return frame
 
-    def count(self, message: Message) -> None:
+    def count(self, message: Message, frame: Frame) -> None:
         """Count one more stream that this message was written to, if the sender's request waits for the number."""
-        if message.offset in self._live:
-            self._live[message.offset] += 1
+        known = self._live.get(message.offset)
+        if known is not None:
+            self._live[message.offset] = (known[0] + 1, frame)
 
     def remove(self, stream: Stream) -> None:
         """Forget a stream whose reader has disconnected, and end its session."""
@@ -469,6 +451,6 @@ class Streams:
         streams.remove(stream)
         if not streams:
             del self._by_member[member]
-        self._unwatch(member)
+            self._watched.pop(member)()
         self.hub.forget(stream.session)
         self.hub.submit((c.Detach(stream.session),))
