@@ -9,18 +9,10 @@ import pytest
 from playwright.async_api import Browser, FilePayload, expect
 
 from tests.e2e.browsers import Office, office
-from tieline.client import Client
 from tieline.contract.member import MemberKind
 from tieline.contract.message import Priority
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
-EVIDENCE = "its conversation was read to the end in the console"
-HIDDEN = """hidden => {
-    Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
-    document.dispatchEvent(new Event("visibilitychange"));
-}"""
-"""Script that tells a page, as a browser does, that its tab is hidden or shown."""
 
 
 async def test_a_person_talks_with_an_agent_and_sees_what_became_of_it(there: Office) -> None:
@@ -49,97 +41,6 @@ async def test_a_person_talks_with_an_agent_and_sees_what_became_of_it(there: Of
     await box.press("Enter")
     again = await anext(aiter(alice))
     assert again.message.reply_to is not None
-
-
-async def test_unread_is_marked_until_it_is_looked_at(there: Office) -> None:
-    page = await there.enter()
-    alice = await there.there.join("alice")
-    await alice.send("@root", "one")
-    await alice.send("@root", "two")
-    link = page.get_by_label("Conversations").get_by_role("link", name=re.compile("@alice"))
-    await expect(link).to_contain_text("2 unread")
-    await link.click()
-    await expect(page.locator(".turn")).to_have_count(2)
-    await expect(page.get_by_role("link", name="Conversations")).to_have_text("Conversations")
-    await page.reload()
-    await expect(page.get_by_label("Conversations").get_by_role("link", name="@alice")).to_have_text("@alice")
-
-
-async def test_who_writes_to_a_person_hears_that_it_was_looked_at(there: Office) -> None:
-    alice = await there.there.join("alice")
-    sent = [await alice.send("@root", "for you"), await alice.send("*", "for all")]
-    page = await there.enter()
-    await expect(page.locator(".row")).to_have_count(2)
-    assert [one.state for one in await alice.follow(sent[0].id)] == ["pending"]
-    await page.goto(f"{there.url}/#/talk/%40alice")
-    async with asyncio.timeout(30):
-        async for step in alice.progress():
-            if step.state == "acked":
-                break
-    assert (await alice.receipts(sent[0].id))[0].steps[-1].evidence == EVIDENCE
-    assert {one.member: one.state for one in await alice.receipts(sent[1].id)}["root"] == "pending"
-
-
-async def test_what_came_to_a_hidden_tab_or_below_the_end_is_not_read(there: Office) -> None:
-    alice = await there.there.join("alice")
-    early = [await alice.send("@root", f"line {number}\n\nof many") for number in range(30)]
-    page = await there.enter(path="#/talk/%40alice")
-    await expect(page.get_by_text("line 29")).to_be_visible()
-    await _acked(alice, early[-1].id)
-    badge = page.get_by_label("Pages").get_by_role("link", name=re.compile("^Conversations"))
-    await expect(badge).to_have_text("Conversations")
-    box = page.get_by_role("log")
-    await box.evaluate("box => box.scrollTo(0, 0)")
-    below = await alice.send("@root", "below the end")
-    await expect(badge).to_contain_text("1 unread")
-    await page.evaluate(HIDDEN, True)
-    await box.evaluate("box => box.scrollTo(0, box.scrollHeight)")
-    await expect(page.get_by_text("below the end")).to_be_visible()
-    # Long enough for what would acknowledge it.
-    await asyncio.sleep(3)
-    await expect(badge).to_contain_text("1 unread")
-    assert (await alice.receipts(below.id))[0].state == "pending"
-    await page.evaluate(HIDDEN, False)
-    await expect(badge).to_have_text("Conversations")
-    await _acked(alice, below.id)
-
-
-async def test_every_conversation_that_was_read_is_acknowledged_however_fast_one_goes_on(there: Office) -> None:
-    await there.there.add("carol")
-    senders = [await there.there.join(name) for name in ("alice", "bob", "carol")]
-    sent = [(one, (await one.send("@root", "for you")).id) for one in senders]
-    page = await there.enter()
-    await expect(page.locator(".row")).to_have_count(3)
-    for name in ("alice", "bob", "carol"):
-        await page.goto(f"{there.url}/#/talk/%40{name}")
-        await expect(page.get_by_role("heading", name=f"@{name}")).to_be_visible()
-        await expect(page.locator(".turn")).to_have_count(1)
-        # A message that was never painted does not count as read.
-        await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 1)))")
-    await page.goto(f"{there.url}/#/live")
-    for sender, message in sent:
-        await _acked(sender, message)
-
-
-async def test_who_looks_over_an_agents_shoulder_takes_nothing_out_of_its_inbox(there: Office) -> None:
-    bob = await there.there.join("bob")
-    sent = await bob.send("@alice", "for the agent")
-    page = await there.enter("alice", path="#/talk/%40bob")
-    await expect(page.locator(".turn")).to_have_count(1)
-    # Long enough for what would acknowledge it.
-    await asyncio.sleep(3)
-    assert (await bob.receipts(sent.id))[0].state == "pending"
-    alice = await there.there.join("alice", receive=True)
-    assert (await anext(aiter(alice))).message.body == "for the agent"
-
-
-async def _acked(sender: Client, message: str) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            (receipt,) = await sender.receipts(message)
-            if receipt.state == "acked":
-                break
-            await asyncio.sleep(0.1)
 
 
 async def test_a_file_for_a_channel_that_is_not_there_goes_to_nobody(there: Office) -> None:

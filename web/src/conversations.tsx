@@ -1,136 +1,26 @@
-// Conversations: a list of places, the messages at one of them, and a box to write.
-import { computed, effect, signal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { sendFiles, upload } from "./api.ts";
-import type { Attachment, Message } from "./hub.ts";
+// Conversations: the messages at one place, and a box to write.
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { Backlog, PAGE } from "./backlog.ts";
+import { dayName, isSameDay } from "./clock.ts";
+import { Compose } from "./compose.tsx";
+import type { Message } from "./hub.ts";
+import { unseenAt } from "./inbox.ts";
 import { LongList } from "./list.tsx";
 import { Turn } from "./message.tsx";
+import { useOpening } from "./opening.ts";
 import { Pause } from "./pause.tsx";
-import { beginning, plain } from "./plain.ts";
-import { address, go, where } from "./route.ts";
-import { lookedAt } from "./seen.ts";
-import {
-  KEPT_MAX,
-  ROWS_MAX,
-  attempt,
-  channels,
-  firstOf,
-  hub,
-  isFull,
-  members,
-  messages,
-  mine,
-  objectives,
-  readOlder,
-  seesAll,
-  tell,
-  visible,
-  visitor,
-  whole,
-} from "./state.ts";
-import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf } from "./talk.ts";
+import { Choice } from "./places.tsx";
+import { plain } from "./plain.ts";
+import { where } from "./route.ts";
+import { Gaze } from "./seen.ts";
+import { Share } from "./share.tsx";
+import { attempt, channels, hub, now, visitor } from "./state.ts";
+import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf, threadOf } from "./talk.ts";
 
-const PAGE = 100;
+export { Places, latest, places, unread } from "./places.tsx";
 
-type Marks = Readonly<Record<Place, number>>;
-
-/** Offset up to which each place was read. The browser keeps it for each member who uses it. */
-const read = signal<Marks>({});
-const storageKey = computed(() => (visitor.value ? `read ${visitor.value.member}` : ""));
-
-function kept(): Marks {
-  try {
-    return JSON.parse(localStorage.getItem(storageKey.value) ?? "{}") as Marks;
-  } catch {
-    return {};
-  }
-}
-
-effect(() => {
-  read.value = kept();
-});
-// The person read something in another tab.
-addEventListener("storage", (event) => {
-  if (event.key === storageKey.value) read.value = kept();
-});
-
-function mark(place: Place, offset: number): void {
-  if (offset <= (read.value[place] ?? -1)) return;
-  read.value = { ...kept(), [place]: offset };
-  localStorage.setItem(storageKey.value, JSON.stringify(read.value));
-}
-
-/** The last message at each place. */
-export const latest = computed(() => {
-  const me = visitor.value?.member ?? "";
-  const found = new Map<Place, { last: Message; unread: number }>();
-  const start = messages.value[0]?.offset ?? Infinity;
-  for (const message of [...mine.value.filter((one) => one.offset < start), ...messages.value]) {
-    const place = placeOf(message, me);
-    const before = found.get(place);
-    const fresh = message.from !== me && message.offset > (read.value[place] ?? -1);
-    found.set(place, { last: message, unread: (before?.unread ?? 0) + (fresh ? 1 : 0) });
-  }
-  return found;
-});
-
-export const unread = computed(() => {
-  const own = [...latest.value].filter(([place]) => !place.includes(" ↔ "));
-  return own.reduce((sum, [, { unread: count }]) => sum + count, 0);
-});
-
-/** Every place that there is. */
-export const places = computed<readonly Place[]>(() => {
-  const me = visitor.value?.member;
-  const all = new Set<Place>([GENERAL, ...channels.value.map((channel) => `#${channel.name}`)]);
-  for (const objective of objectives.value) all.add(`obj:${objective.id}`);
-  for (const member of members.value) if (member.name !== me) all.add(`@${member.name}`);
-  for (const place of latest.value.keys()) all.add(place);
-  return [...all];
-});
-
-const GROUPS: readonly [string, (place: Place) => boolean][] = [
-  ["Channels", (place) => place.startsWith("#")],
-  ["Direct", (place) => place.startsWith("@")],
-  ["Objectives", (place) => place.startsWith("obj:")],
-  ["Between others", (place) => place.includes(" ↔ ")],
-];
-
-export function Places() {
-  const here = where.value.page === "talk" ? where.value.of || GENERAL : "";
-  const offset = (place: Place) => latest.value.get(place)?.last.offset ?? -1;
-  return (
-    <nav class="places" aria-label="Conversations">
-      {GROUPS.map(([title, belongs]) => {
-        const found = places.value.filter(belongs).toSorted((one, other) => offset(other) - offset(one));
-        if (!found.length) return null;
-        return (
-          <section key={title}>
-            <h2>{title}</h2>
-            <ul>
-              {found.map((place) => {
-                const count = latest.value.get(place)?.unread ?? 0;
-                return (
-                  <li key={place}>
-                    <a href={address("talk", place)} aria-current={place === here ? "page" : undefined}>
-                      <span class="name">{plain(nameOf(place))}</span>
-                      {count > 0 && place !== here && (
-                        <span class="badge">
-                          {count}
-                          <span class="sr"> unread</span>
-                        </span>
-                      )}
-                    </a>
-                  </li>
-                );
-              })}
-            </ul>
-          </section>
-        );
-      })}
-    </nav>
-  );
-}
+/** Messages of one sender that come so soon after each other have one heading. */
+const TOGETHER_MS = 5 * 60_000;
 
 export function Talk() {
   const place = where.value.of || GENERAL;
@@ -142,101 +32,34 @@ export function Talk() {
   );
 }
 
-/** The places, where there is no room for them at the side. */
-function Choice({ here }: { here: Place }) {
-  return (
-    <label class="narrow bar">
-      <span class="sr">Conversation</span>
-      <select value={here} onChange={(event) => go("talk", event.currentTarget.value)}>
-        {GROUPS.map(([title, belongs]) => (
-          <optgroup key={title} label={title}>
-            {places.value.filter(belongs).map((place) => (
-              <option key={place} value={place}>
-                {plain(nameOf(place))}
-                {latest.value.get(place)?.unread && place !== here
-                  ? ` (${latest.value.get(place)?.unread} unread)`
-                  : ""}
-              </option>
-            ))}
-          </optgroup>
-        ))}
-      </select>
-    </label>
-  );
+/** Take the messages at a place while it is shown. */
+function useBacklog(place: Place): Backlog {
+  const backlog = useMemo(() => new Backlog(place), [place]);
+  useEffect(() => backlog.follow(), [backlog]);
+  useEffect(() => {
+    if (backlog.rows.peek().length < PAGE) void backlog.readBack();
+  }, [backlog, hub.link.value]);
+  return backlog;
+}
+
+/** Report what is seen at a place while it is shown. */
+function useGaze(place: Place): Gaze {
+  const gaze = useMemo(() => new Gaze(place), [place]);
+  useEffect(() => gaze.follow(), [gaze]);
+  return gaze;
 }
 
 /** The messages at a place. Beside something else it needs no title of its own. */
 export function Conversation({ place, title = nameOf(place) }: { place: Place; title?: string }) {
   const me = visitor.value?.member ?? "";
-  const [, redraw] = useState(0);
+  const backlog = useBacklog(place);
+  const gaze = useGaze(place);
+  const { line, jump, go } = useOpening(place, backlog);
   const [reply, setReply] = useState<Message | null>(null);
-  const reading = useRef(false);
-  const complete = useRef(false);
-  // Messages that were scrolled back to, and those that the page dropped, stay: an open conversation has no gap.
-  const held = useRef<readonly Message[]>([]);
-  // Exception: so many messages came at once that the page keeps none of the old ones. Then the rest is read again.
-  const end = useRef(-1);
-  if (end.current >= 0 && (messages.value[0]?.offset ?? -1) > end.current) held.current = [];
-  end.current = messages.value.at(-1)?.offset ?? end.current;
-  const live = messages.value.filter((message) => placeOf(message, me) === place);
-  const start = live[0]?.offset ?? Infinity;
-  let rows: readonly Message[] = held.current.length
-    ? [...held.current.filter((message) => message.offset < start), ...live]
-    : live;
-  // An open conversation holds as many messages as the page, and those scrolled back to. Then the newest stay.
-  const stays = firstOf(rows, rows.length > ROWS_MAX ? KEPT_MAX : ROWS_MAX);
-  if (stays > 0) {
-    rows = rows.slice(stays);
-    complete.current = false;
-  }
-  held.current = rows;
-  const target = targetOf(place);
-  const writes = target !== null && (!place.startsWith("obj:") || hasPart(place));
-
-  const readBack = async () => {
-    if (reading.current || complete.current || hub.link.value !== "live" || isFull(held.current)) return;
-    reading.current = true;
-    if (target === null) {
-      // The conversation of two others has no history of its own. Its messages are in the history of everything.
-      await attempt(readOlder);
-      reading.current = false;
-      return;
-    }
-    let moved = false;
-    await attempt(async () => {
-      const peer = place.startsWith("@") ? place.slice(1) : place;
-      const everything = seesAll.value && !place.startsWith("@");
-      const first = held.current[0];
-      const fields = { peer, limit: PAGE, everything, ...(first ? { before: first.offset } : {}) };
-      const { messages: page } = await hub.ask("read_history", fields);
-      moved = held.current[0] !== first;
-      if (moved) return;
-      complete.current = page.length === 0;
-      held.current = [...page.toReversed(), ...held.current];
-      redraw((count) => count + 1);
-    });
-    reading.current = false;
-    if (moved) void readBack();
-  };
-
-  useEffect(() => {
-    if (live.length < PAGE) void readBack();
-  }, [hub.link.value]);
-  const oldest = rows[0]?.offset ?? -1;
-  const { at } = where.value;
-  useEffect(() => {
-    // Read back to the message that the address names, up to a limit.
-    if (at !== null && at < oldest && rows.length < KEPT_MAX) void readBack();
-  }, [at, oldest, hub.link.value]);
-  const last = rows.at(-1)?.offset ?? -1;
-  // The list reports this while it draws, before the effects run.
-  const ended = useRef(true);
-  const [atEnd, setAtEnd] = useState(true);
-  useEffect(() => {
-    if (last < 0 || !ended.current || !visible.value) return;
-    mark(place, last);
-    if (target !== null) lookedAt(place, last);
-  }, [last, atEnd, visible.value, hub.link.value]);
+  const [shown, setShown] = useState({ first: 0, last: 0, atEnd: true });
+  const rows = backlog.rows.value;
+  const target = writesTo(place, rows, me);
+  const fresh = line === null ? undefined : rows.find((message) => message.offset >= line);
 
   return (
     <section class="page talk" aria-label={nameOf(place)}>
@@ -244,45 +67,141 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
         <h1>{plain(title)}</h1>
         <Membership place={place} />
         <Pause conversations={conversationsAt(place, me)} name={nameOf(place)} />
+        <Share place={place} />
       </header>
       {rows.length === 0 ? (
-        <div class="empty">
-          {target !== null || whole.value ? (
-            <p>Nothing was said here yet.</p>
-          ) : (
-            <p>
-              Nothing of it is among the newest messages.{" "}
-              <button type="button" onClick={() => void readBack()}>
-                Older ones
-              </button>
-            </p>
-          )}
+        <Empty backlog={backlog} place={place} />
+      ) : (
+        <div class="reel">
+          <LongList
+            rows={rows}
+            keyOf={(message) => message.id}
+            guess={76}
+            label={`Conversation ${nameOf(place)}`}
+            goTo={jump}
+            reachedTop={() => void backlog.readBack()}
+            inView={(there, atEnd, box) => {
+              gaze.look(
+                there.map((message) => message.offset),
+                box,
+              );
+              const [first, last] = [there[0]?.offset ?? 0, there.at(-1)?.offset ?? 0];
+              setShown((was) =>
+                was.first === first && was.last === last && was.atEnd === atEnd ? was : { first, last, atEnd },
+              );
+            }}
+            draw={(message, index) => (
+              <>
+                <Between before={rows[index - 1]} message={message} fresh={message === fresh} />
+                <Turn
+                  message={message}
+                  chosen={message.id === where.value.message}
+                  goesOn={goesOn(rows[index - 1], message) && message !== fresh}
+                  reply={target === null ? undefined : setReply}
+                />
+              </>
+            )}
+          />
+          <Ways unseen={unseenAt(place)} {...shown} go={go} end={rows.at(-1)?.offset ?? 0} />
         </div>
-      ) : (
-        <LongList
-          rows={rows}
-          keyOf={(message) => message.id}
-          guess={76}
-          label={`Conversation ${nameOf(place)}`}
-          goTo={where.value.message || undefined}
-          reachedTop={() => void readBack()}
-          ended={(now) => {
-            ended.current = now;
-            setAtEnd(now);
-          }}
-          draw={(message) => (
-            <Turn message={message} chosen={message.id === where.value.message} reply={writes ? setReply : undefined} />
-          )}
-        />
       )}
-      {writes ? (
-        <Compose target={target} reply={reply} done={() => setReply(null)} />
-      ) : target === null ? (
-        <p class="hint">You see this because you may read the log. To join in, write to one of them.</p>
+      {target !== null ? (
+        <Compose target={target} thread={threadOf(place)} reply={reply} done={() => setReply(null)} />
       ) : (
-        <p class="hint">Only those who have a part in it write here.</p>
+        <p class="hint">{whyNot(place)}</p>
       )}
     </section>
+  );
+}
+
+/** The target of what the viewer writes here; null if that is not for the viewer. */
+function writesTo(place: Place, rows: readonly Message[], me: string): string | null {
+  const last = rows.at(-1);
+  const there = threadOf(place) !== null && last ? placeOf(last, me) : place;
+  return !there.startsWith("obj:") || hasPart(there) ? targetOf(there) : null;
+}
+
+function whyNot(place: Place): string {
+  if (threadOf(place) !== null) return "A thread is written to where its last message is.";
+  return targetOf(place) === null
+    ? "You see this because you may read the log. To join in, write to one of them."
+    : "Only those who have a part in it write here.";
+}
+
+/** True if a message goes on with what its sender just said, so that it needs no heading of its own. */
+export function goesOn(before: Message | undefined, { from, protocol, sent_at_ms, kind, verified }: Message): boolean {
+  return (
+    before?.from === from &&
+    before.protocol === protocol &&
+    before.kind === kind &&
+    before.verified === verified &&
+    sent_at_ms - before.sent_at_ms < TOGETHER_MS &&
+    isSameDay(before.sent_at_ms, sent_at_ms)
+  );
+}
+
+/** Lines above a message: its day, if it is the first of it, and the line above what is new. */
+function Between({ before, message, fresh }: { before: Message | undefined; message: Message; fresh: boolean }) {
+  return (
+    <>
+      {!(before && isSameDay(before.sent_at_ms, message.sent_at_ms)) && (
+        <p class="between-turns">{dayName(message.sent_at_ms, now.value)}</p>
+      )}
+      {fresh && (
+        <p class="between-turns new" role="separator">
+          New
+        </p>
+      )}
+    </>
+  );
+}
+
+interface WaysProps {
+  unseen: ReadonlySet<number>;
+  /** Offsets of the first and the last message in view. */
+  first: number;
+  last: number;
+  atEnd: boolean;
+  go(offset: number): void;
+  /** Offset of the last message. */
+  end: number;
+}
+
+/** Ways to messages that are not in view: the first that was not seen, and the end. */
+function Ways({ unseen, first, last, atEnd, go, end }: WaysProps) {
+  const offsets = [...unseen];
+  const above = offsets.filter((offset) => offset < first);
+  const below = offsets.filter((offset) => offset > last).length;
+  return (
+    <p class="ways-over">
+      {above.length > 0 && (
+        <button type="button" onClick={() => go(above[0] ?? 0)}>
+          ↑ {above.length.toLocaleString()} unread
+        </button>
+      )}
+      {!atEnd && (
+        <button type="button" onClick={() => go(end)}>
+          ↓ {below > 0 ? `${below.toLocaleString()} unread` : "Newest"}
+        </button>
+      )}
+    </p>
+  );
+}
+
+function Empty({ backlog, place }: { backlog: Backlog; place: Place }) {
+  return (
+    <div class="empty">
+      {targetOf(place) !== null || backlog.isWhole.value ? (
+        <p>Nothing was said here yet.</p>
+      ) : (
+        <p>
+          Nothing of it is among the newest messages.{" "}
+          <button type="button" onClick={() => void backlog.readBack()}>
+            Older ones
+          </button>
+        </p>
+      )}
+    </div>
   );
 }
 
@@ -305,152 +224,5 @@ function Membership({ place }: { place: Place }) {
         {within ? "Leave" : "Join"}
       </button>
     </>
-  );
-}
-
-interface Utterance {
-  body: string;
-  urgent: boolean;
-  files: readonly Attachment[];
-  reply: Message | null;
-}
-
-/** Say something. With files it goes by another way, on which they are shown to whoever receives it. */
-async function say(target: Place, { body, urgent, files, reply }: Utterance): Promise<void> {
-  const context = reply ? { reply_to: reply.id, ...(reply.thread ? { thread: reply.thread } : {}) } : {};
-  const known =
-    target === GENERAL || !target.startsWith("#") || channels.value.some((one) => `#${one.name}` === target);
-  if (files.length && !known) throw new Error(`Nobody is reached at ${target}.`);
-  const recipients = files.length
-    ? await sendFiles({ target, body, urgent, ...context }, files)
-    : (await hub.ask("send", { target, body, ...(urgent ? { priority: "urgent" as const } : {}), ...context }))
-        .recipients;
-  if (recipients === 0) tell("Accepted, but nobody is there to receive it.");
-}
-
-function Compose({ target, reply, done }: { target: string; reply: Message | null; done(): void }) {
-  const box = useRef<HTMLTextAreaElement>(null);
-  const [text, setText] = useState("");
-  const [urgent, setUrgent] = useState(false);
-  const [files, setFiles] = useState<readonly Attachment[]>([]);
-  const [pick, setPick] = useState(0);
-  const sending = useRef(false);
-  useLayoutEffect(() => {
-    if (reply) box.current?.focus();
-  }, [reply]);
-
-  const word = /(?:^|\s)([@#][\w.-]*)$/.exec(text)?.[1] ?? "";
-  const near = word
-    ? [...members.value.map((member) => `@${member.name}`), ...channels.value.map((channel) => `#${channel.name}`)]
-        .filter((name) => name.toLowerCase().startsWith(word.toLowerCase()) && name !== word)
-        .slice(0, 6)
-    : [];
-  const chosen = near[Math.min(pick, near.length - 1)];
-  const complete = (name: string) => {
-    setText(`${text.slice(0, text.length - word.length)}${name} `);
-    setPick(0);
-    box.current?.focus();
-  };
-
-  const send = async () => {
-    const body = text.trim();
-    if (!body || sending.current) return;
-    sending.current = true;
-    const sent = await attempt(() => say(target, { body, urgent, files, reply }));
-    sending.current = false;
-    if (!sent) return;
-    // Text and files that were added in between belong to the next message.
-    setText((now) => (now.trim() === body ? "" : now));
-    setUrgent(false);
-    setFiles((now) => now.filter((file) => !files.includes(file)));
-    done();
-  };
-
-  const pressed = (event: KeyboardEvent) => {
-    if (event.isComposing) return;
-    if (chosen && !event.shiftKey && (event.key === "Tab" || event.key === "Enter")) {
-      event.preventDefault();
-      complete(chosen);
-    } else if (chosen && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-      event.preventDefault();
-      setPick((pick + (event.key === "ArrowDown" ? 1 : near.length - 1)) % near.length);
-    } else if (event.key === "Enter" && !event.shiftKey) {
-      event.preventDefault();
-      void send();
-    } else if (event.key === "Escape") {
-      done();
-    }
-  };
-
-  return (
-    <form
-      class="compose"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void send();
-      }}
-    >
-      {reply && (
-        <p class="quoted">
-          ↪ {plain(reply.from)}: {beginning(reply.body, 120)}{" "}
-          <button type="button" class="quiet" onClick={done}>
-            Not a reply
-          </button>
-        </p>
-      )}
-      {near.length > 0 && (
-        <ul class="near" role="listbox" aria-label="Names">
-          {near.map((name) => (
-            <li key={name} role="option" aria-selected={name === chosen} onMouseDown={() => complete(name)}>
-              {plain(name)}
-            </li>
-          ))}
-        </ul>
-      )}
-      <textarea
-        ref={box}
-        rows={2}
-        value={text}
-        aria-label={`Say something to ${plain(nameOf(target))}`}
-        placeholder={`Say something to ${plain(nameOf(target))}`}
-        title="Enter sends, Shift+Enter is a new line"
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={pressed}
-      />
-      {files.length > 0 && (
-        <p class="line">
-          {files.map((file) => (
-            <span class="mark" key={file.path}>
-              {plain(file.name ?? file.path)}
-            </span>
-          ))}
-          <button type="button" class="quiet" onClick={() => setFiles([])}>
-            Without files
-          </button>
-        </p>
-      )}
-      <label class="attach">
-        Attach
-        <input
-          type="file"
-          multiple
-          class="sr"
-          onChange={(event) => {
-            const picked = [...(event.currentTarget.files ?? [])];
-            event.currentTarget.value = "";
-            void attempt(async () => {
-              const uploaded = await Promise.all(picked.map((file) => upload(file, visitor.value?.member ?? "")));
-              setFiles((before) => [...before, ...uploaded]);
-            });
-          }}
-        />
-      </label>
-      <label>
-        <input type="checkbox" checked={urgent} onChange={(event) => setUrgent(event.currentTarget.checked)} /> Urgent
-      </label>
-      <button type="submit" class="main" disabled={!text.trim()}>
-        Send
-      </button>
-    </form>
   );
 }

@@ -11,38 +11,38 @@ interface Props<Row> {
   label: string;
   /** Called when the first row comes into sight. */
   reachedTop?: () => void;
-  /** Called with whether the last row is in sight, whenever that may have changed. */
-  ended?: (atEnd: boolean) => void;
-  /** Goes to this row, once: when it changes, or as soon as the row is there. */
-  goTo?: string | undefined;
+  /** Called with the rows that are in view, and with whether the last one is, whenever that may have changed. */
+  inView?: (rows: readonly Row[], atEnd: boolean, box: Element) => void;
+  /** Goes to this row, once for each jump: at once, or as soon as the row is there. */
+  goTo?: Jump | undefined;
+}
+
+/** A way to a row. The same way is not gone twice, so a new object leads to the same row again. */
+export interface Jump {
+  readonly key: string;
 }
 
 const BEYOND = 6;
 const FORGOTTEN = 1000;
 const NEAR = 24;
 
-export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, ended, goTo }: Props<Row>) {
+export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inView, goTo }: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
   const heights = useRef(new Map<string, number>());
   const atEnd = useRef(true);
   const anchor = useRef<{ key: string; top: number } | null>(null);
-  // Number of rows that had another height than expected.
-  const measured = useRef(0);
+  /** Number of drawings in which rows had another height than expected. */
+  const [measured, setMeasured] = useState(0);
   const [, redraw] = useState(0);
   const again = () => redraw((count) => count + 1);
 
   const tops = useMemo(() => {
-    // Forget the heights of rows that are gone.
-    if (heights.current.size > rows.length + FORGOTTEN) {
-      const here = new Set(rows.map(keyOf));
-      for (const key of heights.current.keys()) if (!here.has(key)) heights.current.delete(key);
-    }
     const found = new Float64Array(rows.length + 1);
     rows.forEach((row, index) => {
       found[index + 1] = (found[index] ?? 0) + (heights.current.get(keyOf(row)) ?? guess);
     });
     return found;
-  }, [rows, measured.current]);
+  }, [rows, measured]);
   const total = tops[rows.length] ?? 0;
   const scroll = box.current?.scrollTop ?? total;
   const view = box.current?.clientHeight ?? 800;
@@ -68,24 +68,33 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
       const top = (tops[index] ?? 0) + anchor.current.top;
       if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
     }
-    ended?.(nearEnd(element));
-    if (moved) {
-      measured.current += 1;
-      again();
+    if (moved) setMeasured((count) => count + 1);
+    else {
+      atEnd.current = nearEnd(element);
+      report(element);
+    }
+    // Forget the heights of rows that are gone.
+    if (heights.current.size > rows.length + FORGOTTEN) {
+      const here = new Set(rows.map(keyOf));
+      for (const key of heights.current.keys()) if (!here.has(key)) heights.current.delete(key);
     }
   });
 
-  const went = useRef<string | undefined>(undefined);
-  if (went.current !== goTo) went.current = undefined;
-  const index = goTo && went.current === undefined ? rows.findIndex((row) => keyOf(row) === goTo) : -1;
+  const report = (element: Element) => {
+    if (!inView) return;
+    const [from, to] = rowsInView(tops, element.scrollTop, element.clientHeight);
+    inView(rows.slice(from, to), nearEnd(element), element);
+  };
+
+  const [went, setWent] = useState<Jump | undefined>(undefined);
+  const index = goTo && went !== goTo ? rows.findIndex((row) => keyOf(row) === goTo.key) : -1;
   useEffect(() => {
-    if (index < 0 || !box.current) return;
-    went.current = goTo;
+    if (index < 0 || !box.current || !goTo) return;
+    const above = box.current.clientHeight / 4;
     atEnd.current = false;
-    anchor.current = { key: goTo ?? "", top: -view / 3 };
-    box.current.scrollTop = (tops[index] ?? 0) - view / 3;
-    ended?.(nearEnd(box.current));
-    again();
+    anchor.current = { key: goTo.key, top: -above };
+    box.current.scrollTop = (tops[index] ?? 0) - above;
+    setWent(goTo);
   }, [goTo, index >= 0]);
 
   const scrolled = () => {
@@ -115,6 +124,21 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, end
 /** True if the end of a box can be seen. */
 const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean =>
   scrollHeight - scrollTop - clientHeight < NEAR;
+
+/** The range of rows that are in view: whole, or, if a row is higher than the view, with a good part of it. */
+export function rowsInView(tops: Float64Array, scroll: number, view: number): [from: number, to: number] {
+  const isIn = (row: number): boolean => {
+    const [top, end] = [tops[row] ?? 0, tops[row + 1] ?? 0];
+    const part = Math.min(end, scroll + view) - Math.max(top, scroll);
+    return end > top && part >= Math.min(end - top, view / 2) - 1;
+  };
+  let from = indexAt(tops, scroll);
+  const last = Math.min(indexAt(tops, scroll + view) + 1, tops.length - 1);
+  while (from < last && !isIn(from)) from++;
+  let to = from;
+  while (to < last && isIn(to)) to++;
+  return [from, to];
+}
 
 /** The row at a height. */
 function indexAt(tops: Float64Array, height: number): number {

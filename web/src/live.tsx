@@ -1,10 +1,11 @@
 // The live tail: everything that the viewer may see, as it happens.
 import { batch, computed, signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { LiveRow } from "./message.tsx";
 import { where } from "./route.ts";
+import { Share } from "./share.tsx";
 import { attempt, isFull, messages, permissions, readBefore, readOlder, seesAll, settle, whole } from "./state.ts";
 
 const words = signal("");
@@ -77,6 +78,8 @@ const matching = computed(() => {
 export function Live() {
   const shown = matching.value;
   useEffect(() => settle, []);
+  const chosen = where.value.message;
+  const jump = useMemo(() => (chosen ? { key: chosen } : undefined), [chosen]);
   const last = held.value?.at(-1)?.offset ?? -1;
   const behind = held.value
     ? messages.value.length - 1 - messages.value.findLastIndex((message) => message.offset <= last)
@@ -129,6 +132,7 @@ export function Live() {
         <span class="count">
           {shown.length.toLocaleString()} messages{seesAll.value ? "" : " that you may see"}
         </span>
+        <Share />
       </header>
       {shown.length === 0 ? (
         <div class="empty">{messages.value.length ? <p>Nothing matches this filter.</p> : <FirstMessage />}</div>
@@ -138,9 +142,9 @@ export function Live() {
           keyOf={(message) => message.id}
           guess={30}
           label="Messages as they are said"
-          goTo={where.value.message || undefined}
+          goTo={jump}
           reachedTop={() => void attempt(readBack)}
-          draw={(message) => <LiveRow message={message} chosen={message.id === where.value.message} />}
+          draw={(message) => <LiveRow message={message} chosen={message.id === chosen} />}
         />
       )}
     </section>

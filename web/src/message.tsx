@@ -1,21 +1,22 @@
 // One message: as a row of the live tail, as a turn of a conversation, and with all its details.
 import { useEffect, useRef } from "preact/hooks";
-import { batch, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { fileAddress } from "./api.ts";
-import type { Attachment, Message, Receipt } from "./hub.ts";
+import { asksAbout } from "./asks.ts";
+import { momentOf, timeOf } from "./clock.ts";
+import type { Attachment, Message } from "./hub.ts";
+import { Life, Receipts } from "./life.tsx";
 import { Pause } from "./pause.tsx";
-import { beginning, plain } from "./plain.ts";
+import { oneLine, plain } from "./plain.ts";
 import { Prose } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
+import { Share, copy } from "./share.tsx";
 import { shortId, shortPlace } from "./short.ts";
-import { attempt, hub, messages, permissions, seesAll, tell, visitor } from "./state.ts";
-import { dayOf, timeOf } from "./clock.ts";
-import { happening, hasPart, nameOf, placeOf } from "./talk.ts";
+import { attempt, hub, messages, permissions, seesAll, visitor } from "./state.ts";
+import { happening, hasPart, nameOf, placeOf, threadPlace } from "./talk.ts";
+import { Wire } from "./wire.tsx";
 
-/** A protocol by its name and a colour, so that neither has to do alone. */
-export const Wire = ({ name }: { name: string }) => (
-  <span class={`wire ${/^[a-z0-9-]+$/.test(name) ? name : "other"}`}>{plain(name)}</span>
-);
+export { Wire } from "./wire.tsx";
 
 export function Who({ message }: { message: Message }) {
   const doubt = message.verified === false;
@@ -51,42 +52,49 @@ export function LiveRow({ message, chosen }: { message: Message; chosen: boolean
   const happened = happening(message);
   return (
     <a class={chosen ? "row chosen" : "row"} href={besides(message)} aria-current={chosen ? "true" : undefined}>
-      <time>{timeOf(message.sent_at_ms)}</time>
-      <Wire name={message.protocol} />
+      <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
       <span class="between">
         <Who message={message} />{" "}
         <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
       </span>
+      <Wire name={message.protocol} />
       <span class="says">
         <Marks message={message} />
         {message.title ? <b>{plain(message.title)} </b> : null}
-        {happened ? <i>{happened}</i> : beginning(message.body, 300)}
+        {happened ? <i>{happened}</i> : oneLine(message.body, 300)}
       </span>
+      <Life message={message} />
       <span class="sr">in {plain(nameOf(place))}</span>
     </a>
   );
 }
 
-/** A turn of a conversation. */
-export function Turn({
-  message,
-  chosen,
-  reply,
-}: {
+interface TurnProps {
   message: Message;
   chosen: boolean;
+  /** True if it goes on with the turn before it: then its heading is not repeated. */
+  goesOn: boolean;
   reply?: ((message: Message) => void) | undefined;
-}) {
+}
+
+/** A turn of a conversation. */
+export function Turn({ message, chosen, goesOn, reply }: TurnProps) {
   const mine = message.from === visitor.value?.member;
   const happened = happening(message);
+  const kinds = { mine, chosen, event: message.kind === "event", "goes-on": goesOn };
   return (
-    <article class={`turn${mine ? " mine" : ""}${chosen ? " chosen" : ""}${message.kind === "event" ? " event" : ""}`}>
+    <article
+      class={["turn", ...Object.entries(kinds).flatMap(([name, is]) => (is ? [name] : []))].join(" ")}
+      aria-label={`${plain(message.from)}, ${timeOf(message.sent_at_ms)}`}
+    >
       <header>
-        <Who message={message} />
-        <Wire name={message.protocol} />
-        <time title={new Date(message.sent_at_ms).toString()}>
-          {dayOf(message.sent_at_ms)} {timeOf(message.sent_at_ms)}
-        </time>
+        {!goesOn && (
+          <>
+            <Who message={message} />
+            <Wire name={message.protocol} />
+          </>
+        )}
+        <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
         <Marks message={message} />
         <span class="number" title="Number of the message, for commands such as tieline reply">
           {message.offset}
@@ -97,8 +105,10 @@ export function Turn({
               Reply
             </button>
           )}
+          {message.thread && <a href={address("talk", threadPlace(message.thread), message)}>Thread</a>}
           <a href={besides(message)}>Receipts</a>
         </span>
+        <Life message={message} />
       </header>
       {message.reply_to && <Quoted id={message.reply_to} />}
       {message.title && <h3>{plain(message.title)}</h3>}
@@ -112,45 +122,18 @@ function Quoted({ id }: { id: string }) {
   if (!found) return null;
   return (
     <p class="quoted">
-      ↪ {plain(found.from)}: {beginning(found.body, 120)}
+      ↪ {plain(found.from)}: {oneLine(found.body, 120)}
     </p>
   );
 }
 
 // The details of one message.
 
-const receipts = signal<{ id: string; list: readonly Receipt[]; why?: string } | null>(null);
-const SEEN = new Set(["seen", "acked"]);
-/** Shortest time between two reads of receipts, because a message to many members takes many steps at once. */
-const STEPS_MS = 250;
-let stepping: ReturnType<typeof setTimeout> | undefined;
-
-hub.progressed = (step) => {
-  if (step.id !== where.value.message) return;
-  stepping ??= setTimeout(() => {
-    stepping = undefined;
-    if (where.value.message) void readReceipts(where.value.message);
-  }, STEPS_MS);
-};
-
-async function readReceipts(id: string): Promise<void> {
-  try {
-    receipts.value = { id, list: (await hub.ask("follow", { id, until: "offered" })).receipts };
-  } catch (error) {
-    // The old receipts stay. They are read again when the connection is back.
-    if (receipts.value?.id !== id)
-      receipts.value = { id, list: [], why: error instanceof Error ? error.message : String(error) };
-  }
-}
-
 /** A message that is looked at and is not among those that are loaded; `null`, if there is none that one may see. */
 const further = signal<{ id: string; message: Message | null } | null>(null);
 
 permissions.subscribe(() => {
-  batch(() => {
-    receipts.value = null;
-    further.value = null;
-  });
+  further.value = null;
 });
 
 async function readFurther(id: string, at: number): Promise<void> {
@@ -164,9 +147,6 @@ export function Aside() {
   const live = hub.link.value === "live";
   const loaded = messages.value.find((one) => one.id === id);
   useEffect(() => {
-    if (id && live) void readReceipts(id);
-  }, [id, live, permissions.value]);
-  useEffect(() => {
     if (id && live && !loaded && at !== null) void attempt(() => readFurther(id, at));
   }, [id, at, live, !loaded, permissions.value]);
   const box = useRef<HTMLElement>(null);
@@ -179,9 +159,7 @@ export function Aside() {
   if (!id) return null;
   const close = () => go(where.value.page, where.value.of);
   const looked = further.value?.id === id ? further.value : null;
-  const message = loaded ?? looked?.message;
-  const { list = null, why = "" } = receipts.value?.id === id ? receipts.value : {};
-  const unseen = list?.filter((receipt) => !SEEN.has(receipt.state)).length ?? 0;
+  const message = loaded ?? looked?.message ?? null;
   const place = message ? placeOf(message, visitor.value?.member ?? "") : "";
   return (
     <aside
@@ -194,6 +172,7 @@ export function Aside() {
     >
       <header>
         <h2 tabIndex={-1}>Message</h2>
+        {message && <Share asks={asksAbout(message)} />}
         <button type="button" class="quiet" aria-label="Close" onClick={close}>
           ✕
         </button>
@@ -217,7 +196,9 @@ export function Aside() {
               <>
                 <dt>Thread</dt>
                 <dd>
-                  <span title={plain(message.thread)}>{plain(shortId(message.thread))}</span>{" "}
+                  <a href={address("talk", threadPlace(message.thread))} title={plain(message.thread)}>
+                    {plain(shortId(message.thread))}
+                  </a>{" "}
                   <Pause conversations={[`thread:${message.thread}`]} name={shortId(message.thread)} />
                 </dd>
               </>
@@ -244,9 +225,6 @@ export function Aside() {
               <button type="button" class="quiet" onClick={() => void copy(id)}>
                 Copy id
               </button>
-              <button type="button" class="quiet" onClick={() => void copy(location.href)}>
-                Copy link
-              </button>
             </dd>
           </dl>
           {message.notes?.map((note) => (
@@ -268,31 +246,7 @@ export function Aside() {
         </p>
       )}
       <h2>Receipts</h2>
-      {list === null && <p>Asking…</p>}
-      {why && <p class="unseen">{why}</p>}
-      {list?.length === 0 && !why && <p>It had no recipient.</p>}
-      {list && list.length > 0 && (
-        <p class={unseen ? "unseen" : ""}>
-          {unseen ? `Not seen by ${unseen} of ${list.length}` : `Seen by all ${list.length}`}
-        </p>
-      )}
-      {list?.map((receipt) => (
-        <section class="receipt" key={receipt.member}>
-          <h3>
-            {plain(receipt.member)} <span class={`state ${receipt.state}`}>{receipt.state}</span>
-            {receipt.held ? <span class="mark">{receipt.held.startsWith("slowed: ") ? "slowed" : "held"}</span> : null}
-            {receipt.way && !SEEN.has(receipt.state) ? <span class="mark">by {receipt.way}</span> : null}
-          </h3>
-          <ol>
-            {receipt.steps.map((step, index) => (
-              <li key={index}>
-                <time>{timeOf(step.at_ms)}</time> <span class={`state ${step.state}`}>{step.way || step.state}</span>{" "}
-                {step.protocol ? <Wire name={step.protocol} /> : null} {plain(step.evidence ?? "")}
-              </li>
-            ))}
-          </ol>
-        </section>
-      ))}
+      <Receipts key={id} id={id} message={message} />
     </aside>
   );
 }
@@ -318,10 +272,4 @@ export function Files({ of, closed = false }: { of: readonly Attachment[]; close
       ))}
     </ul>
   );
-}
-
-async function copy(text: string): Promise<void> {
-  // A browser lets a page copy only over https, or on the hub's own machine.
-  if (!("clipboard" in navigator)) tell(`The browser does not let this page copy. Here it is: ${text}`);
-  else await attempt(() => navigator.clipboard.writeText(text), "Copied.");
 }

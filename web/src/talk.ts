@@ -1,14 +1,18 @@
 // The conversation of a message, as the viewer sees it.
 import type { Message } from "./hub.ts";
 import { plain } from "./plain.ts";
-import { shortPlace } from "./short.ts";
+import { shortId, shortPlace } from "./short.ts";
 import { channels, may, objectives, visitor } from "./state.ts";
 
-/** A place of talk: `#channel`, `obj:<id>`, `@member`, or `a ↔ b` for what two others say to each other. */
+/**
+ * A place of talk: `#channel`, `obj:<id>`, `@member`, `a ↔ b` for what two others say to each other, or `thread:<id>`
+ * for a thread, whose messages are at other places too.
+ */
 export type Place = string;
 
 export const GENERAL: Place = "#general";
 const BETWEEN = " ↔ ";
+const THREAD = "thread:";
 
 /** Cache of places, because the page needs the place of every message at each new one. */
 let known = new WeakMap<Message, Place>();
@@ -51,8 +55,15 @@ export function conversationsAt(place: Place, viewer: string): readonly string[]
     : [place];
 }
 
-/** Return the target for a message to a place; `null` if only two others talk there. */
-export const targetOf = (place: Place): string | null => (place.includes(BETWEEN) ? null : place);
+/** Return the target for a message to a place; `null` for a thread, and if only two others talk there. */
+export const targetOf = (place: Place): string | null =>
+  place.includes(BETWEEN) || place.startsWith(THREAD) ? null : place;
+
+/** Return the id of the thread that is a place; `null` for any other place. */
+export const threadOf = (place: Place): string | null => (place.startsWith(THREAD) ? place.slice(THREAD.length) : null);
+
+/** Return the place of a thread. */
+export const threadPlace = (thread: string): Place => `${THREAD}${thread}`;
 
 /** True if the viewer takes part in the conversation. Then the hub gives it the files. */
 export function hasPart(place: Place): boolean {
@@ -67,6 +78,8 @@ export function hasPart(place: Place): boolean {
 
 /** A place as people call it. */
 export function nameOf(place: Place): string {
+  const thread = threadOf(place);
+  if (thread !== null) return `Thread ${shortId(thread)}`;
   if (!place.startsWith("obj:")) return place;
   const objective = objectives.value.find((one) => `obj:${one.id}` === place);
   return objective ? objective.title : shortPlace(place);
@@ -92,10 +105,9 @@ export function happening(message: Message): string | null {
   return `objective ${plain(String(said("kind"))).replace("_", " ")}${words.length ? `: ${words.join(", ")}` : ""}`;
 }
 
-/** The place of a conversation that the hub names; nothing for a thread, which may be in several places. */
-export function placeNamed(conversation: string, viewer: string): Place | null {
+/** The place of a conversation that the hub names. */
+export function placeNamed(conversation: string, viewer: string): Place {
   if (conversation === "*") return GENERAL;
-  if (conversation.startsWith("thread:")) return null;
   if (!conversation.startsWith("@")) return conversation;
   const names = conversation.split("+").map((name) => name.slice(1));
   const others = names.filter((name) => name !== viewer);

@@ -21,7 +21,7 @@ const kept = new Map();
 const browser = {
   addEventListener: page.addEventListener.bind(page),
   dispatchEvent: page.dispatchEvent.bind(page),
-  document: Object.assign(new EventTarget(), { hidden: false }),
+  document: Object.assign(new EventTarget(), { hidden: false, hasFocus: () => true }),
   localStorage: { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => void kept.set(key, value) },
   location: { href: "http://hub.test:7117/", hash: "", reload: () => undefined },
   // The page asks for the roster every few seconds; here nothing happens by itself.

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { latest, places, unread } from "../src/conversations.tsx";
+import { goesOn, latest, places, unread } from "../src/conversations.tsx";
 import { channels, members, messages, mine, objectives, visitor } from "../src/state.ts";
 import type { Channel } from "../src/hub.ts";
 import { member, message, objective, visitor as viewer } from "./samples.ts";
@@ -14,52 +14,33 @@ beforeEach(() => {
   mine.value = [];
 });
 
-test("what others said is unread, one's own is not", () => {
-  messages.value = [
-    message({ offset: 1, from: "ada" }),
-    message({ offset: 2, from: "me", target: "@ada" }),
-    message({ offset: 3, from: "ada" }),
-  ];
-  assert.equal(latest.value.get("@ada")?.unread, 2);
-  assert.equal(latest.value.get("@ada")?.last.offset, 3);
-});
-
-test("what two others say to each other counts for nobody else", () => {
-  messages.value = [message({ offset: 1, from: "ada", target: "@ben" }), message({ offset: 2, from: "ada" })];
-  assert.equal(unread.value, 1);
-});
-
-test("what was read is kept for each member of this browser", () => {
-  localStorage.setItem("read eve", JSON.stringify({ "@ada": 1 }));
-  visitor.value = viewer("eve");
-  messages.value = [
-    message({ offset: 1, from: "ada", target: "@eve" }),
-    message({ offset: 2, from: "ada", target: "@eve" }),
-  ];
-  assert.equal(unread.value, 1);
-});
-
-test("another tab that read something is heard of", () => {
-  visitor.value = viewer("tom");
-  messages.value = [message({ offset: 1, from: "ada", target: "@tom" })];
-  assert.equal(unread.value, 1);
-  localStorage.setItem("read tom", JSON.stringify({ "@ada": 1 }));
-  dispatchEvent(Object.assign(new Event("storage"), { key: "read tom" }));
-  assert.equal(unread.value, 0);
-});
-
-test("marks that cannot be read are none", () => {
-  localStorage.setItem("read zoe", "{");
-  visitor.value = viewer("zoe");
-  messages.value = [message({ offset: 1, from: "ada", target: "@zoe" })];
-  assert.equal(unread.value, 1);
-});
-
-test("a message that is in both lists counts once", () => {
+test("the last message at a place is the newest of all that the page knows", () => {
   const both = message({ offset: 5, from: "ada" });
   mine.value = [message({ offset: 4, from: "ada" }), both];
-  messages.value = [both];
-  assert.equal(unread.value, 2);
+  messages.value = [both, message({ offset: 6, from: "me", target: "@ada" })];
+  assert.equal(latest.value.get("@ada")?.last.offset, 6);
+});
+
+test("what came since the page was opened is unread, what was said before and what others say is not", () => {
+  const before = message({ offset: 6, from: "me", target: "@ada" });
+  messages.value = [before];
+  messages.value = [before, message({ offset: 101 }), message({ offset: 102, target: "@ben" })];
+  assert.equal(latest.value.get("@ada")?.unread, 1);
+  assert.equal(unread.value, 1);
+});
+
+test("messages of one sender that come soon after each other go on, over no other difference", () => {
+  const first = message({ offset: 1, sent_at_ms: 0 });
+  assert.ok(goesOn(first, message({ sent_at_ms: 60_000 })));
+  assert.ok(!goesOn(undefined, message()));
+  for (const fields of [
+    { from: "ben" },
+    { protocol: "ac7" },
+    { kind: "event" as const },
+    { verified: false },
+    { sent_at_ms: 400_000 },
+  ])
+    assert.ok(!goesOn(first, message(fields)), JSON.stringify(fields));
 });
 
 test("there is a place for every channel, member and objective, and for what was said", () => {

@@ -3,7 +3,18 @@ import { beforeEach, test } from "node:test";
 import type { Channel } from "../src/hub.ts";
 import { channels, objectives, visitor } from "../src/state.ts";
 import { ago } from "../src/clock.ts";
-import { conversationsAt, GENERAL, happening, hasPart, nameOf, placeNamed, placeOf, targetOf } from "../src/talk.ts";
+import {
+  conversationsAt,
+  GENERAL,
+  happening,
+  hasPart,
+  nameOf,
+  placeNamed,
+  placeOf,
+  targetOf,
+  threadOf,
+  threadPlace,
+} from "../src/talk.ts";
 import { message, objective, visitor as viewer } from "./samples.ts";
 
 beforeEach(() => {
@@ -49,6 +60,14 @@ test("the hub's name of a conversation is made of its members", () => {
   assert.deepEqual(conversationsAt("#dev", "me"), ["#dev"]);
 });
 
+test("a thread is a place, and nobody writes to it: its messages are at other places too", () => {
+  assert.equal(threadPlace("build"), "thread:build");
+  assert.equal(threadOf("thread:build"), "build");
+  assert.equal(threadOf("#dev"), null);
+  assert.equal(targetOf("thread:build"), null);
+  assert.equal(nameOf("thread:build"), "Thread build");
+});
+
 test("files are for those who talk at a place", () => {
   for (const place of [GENERAL, "#dev", "@ada", "obj:o1"]) assert.ok(hasPart(place), place);
   for (const place of ["#ops", "obj:o2", "obj:unknown", "ada ↔ ben"]) assert.ok(!hasPart(place), place);
@@ -85,11 +104,11 @@ test("a time that passed is told in one unit", () => {
   assert.equal(ago(5000, 0), "0 s", "clocks differ; nothing is told of the future");
 });
 
-test("a conversation that the hub names has a place, and a thread has none", () => {
+test("a conversation that the hub names has a place", () => {
   assert.equal(placeNamed("*", "me"), GENERAL);
   assert.equal(placeNamed("#ops", "me"), "#ops");
   assert.equal(placeNamed("obj:o-1", "me"), "obj:o-1");
   assert.equal(placeNamed("@bob+@me", "me"), "@bob");
   assert.equal(placeNamed("@bob+@alice", "me"), "alice ↔ bob");
-  assert.equal(placeNamed("thread:build", "me"), null);
+  assert.equal(placeNamed("thread:build", "me"), "thread:build");
 });

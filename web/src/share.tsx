@@ -1,0 +1,77 @@
+// Ways to take along what one looks at: its address, the same as a command or a request, and a conversation as a file.
+import { useRef } from "preact/hooks";
+import { type Asks, asCurl, asksOf } from "./asks.ts";
+import { everythingAt } from "./backlog.ts";
+import { type Exported, asJson, asMarkdown, fileName } from "./exported.ts";
+import { where } from "./route.ts";
+import { attempt, seesAll, tell } from "./state.ts";
+import type { Place } from "./talk.ts";
+
+export async function copy(text: string): Promise<void> {
+  // A browser lets a page copy only over https, or on the hub's own machine.
+  if (!("clipboard" in navigator)) tell(`The browser does not let this page copy. Here it is: ${text}`);
+  else await attempt(() => navigator.clipboard.writeText(text), "Copied.");
+}
+
+interface Props {
+  /** Command and request that are copied; by default, those that show the same as this page. */
+  asks?: Asks | null;
+  /** The conversation that is exported. */
+  place?: Place;
+}
+
+export function Share({ asks = asksOf(where.value, seesAll.value), place }: Props) {
+  const box = useRef<HTMLDetailsElement>(null);
+  const close = () => {
+    if (!box.current?.open) return;
+    box.current.open = false;
+    box.current.querySelector("summary")?.focus();
+  };
+  const item = (name: string, act: () => unknown) => (
+    <button
+      type="button"
+      onClick={() => {
+        close();
+        void act();
+      }}
+    >
+      {name}
+    </button>
+  );
+  return (
+    <details
+      class="menu"
+      ref={box}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !box.current?.open) return;
+        event.stopPropagation();
+        close();
+      }}
+      onFocusOut={(event) => {
+        if (box.current && !box.current.contains(event.relatedTarget as Node | null)) box.current.open = false;
+      }}
+    >
+      <summary>Share</summary>
+      <div role="group" aria-label="Share">
+        {item("Copy link", () => copy(location.href))}
+        {asks?.command && item("Copy as tieline command", () => copy(asks.command))}
+        {asks?.path && item("Copy as curl", () => copy(asCurl(location.origin, asks.path)))}
+        {place && item("Export as Markdown", () => save(place, asMarkdown, "md", "text/markdown"))}
+        {place && item("Export as JSON", () => save(place, asJson, "json", "application/json"))}
+      </div>
+    </details>
+  );
+}
+
+/** Save a conversation as a file: everything of it, and not only what was loaded. */
+const save = (place: Place, form: (exported: Exported) => string, ending: string, type: string) =>
+  attempt(async () => {
+    const found = await everythingAt(place);
+    const blob = new Blob([form({ place, ...found, at_ms: Date.now() })], { type });
+    const link = Object.assign(document.createElement("a"), {
+      href: URL.createObjectURL(blob),
+      download: `${fileName(place)}.${ending}`,
+    });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }, "Saved.");
