@@ -132,7 +132,8 @@ async def test_charts_stand_side_by_side_with_whole_labels_and_a_heading_each(th
     await expect(label).to_have_text(name)
     cut = await figures.locator("svg text").evaluate_all(
         """all => all.filter((one) => { const [label, all] = [one.getBBox(), one.ownerSVGElement.viewBox.baseVal];
-            return Math.min(label.x, label.y, all.width - label.x - label.width, all.height - label.y - label.height) < 0;
+            const [right, below] = [all.width - label.x - label.width, all.height - label.y - label.height];
+            return Math.min(label.x, label.y, right, below) < 0;
         }).length"""
     )
     assert cut == 0

@@ -5,6 +5,7 @@ connect every protocol with every other protocol. Uses: the client in each proto
 client like any other: it uses only interfaces that agents use, too.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,7 +57,7 @@ class Heard(Struct, frozen=True):
     """Value in the protocol's own form, with which the test client acknowledges the message."""
 
 
-class Puppet:
+class Puppet(ABC):
     """Base class of the test clients: each protocol has one subclass. A test client acts as one member."""
 
     protocol: ClassVar[str]
@@ -66,27 +67,27 @@ class Puppet:
     def __init__(self, place: Place) -> None:
         self.place = place
 
+    @abstractmethod
     async def open(self) -> None:
         """Connect to the hub and start to receive messages.
 
         Raises `NotSpoken` if the hub does not offer the protocol.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
         """Send a message to `@member`, `#channel` or `*`, in the protocol's own form."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def hear(self) -> Heard:
         """Wait for the next message that the member receives, and return it."""
-        raise NotImplementedError
 
-    async def acknowledge(self, heard: Heard) -> None:
+    async def acknowledge(self, heard: Heard) -> None:  # noqa: B027 - optional, unlike the others
         """Acknowledge a received message. Do nothing if the protocol has no acknowledgements."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Disconnect from the hub."""
-        raise NotImplementedError
 
 
 def says_urgent(data: Mapping[str, Any]) -> bool:
