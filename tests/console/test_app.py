@@ -136,6 +136,44 @@ async def test_a_file_is_kept_sent_and_read_by_who_receives_it(there: HubHarness
         assert (await stranger.get("/api/files/alice/plan.txt")).status_code == 403
 
 
+async def test_past_messages_are_read_by_who_may_see_them(there: HubHarness) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    sent = [await alice.send("@bob", f"number {number}") for number in range(3)]
+    await bob.send("*", "to all")
+    async with enter(there, "alice") as inside:
+        found = (await inside.get("/api/messages", params={"with": "@bob", "limit": 2})).json()["messages"]
+        assert [one["body"] for one in found] == ["number 2", "number 1"]
+        page = {"with": "@bob", "before": found[-1]["offset"]}
+        (first,) = (await inside.get("/api/messages", params=page)).json()["messages"]
+        assert (first["id"], first["from"], first["target"]) == (sent[0].id, "alice", "@bob")
+        assert len((await inside.get("/api/messages")).json()["messages"]) == 4
+        assert (await inside.get("/api/messages", params={"everything": "true"})).status_code == 403
+        assert (await inside.get("/api/messages", params={"else": "1"})).status_code == 400
+
+
+async def test_members_and_objectives_are_read_by_who_may_see_them(there: HubHarness) -> None:
+    chief = await there.join("chief")
+    given = await chief.create_objective("Ship it", "it is shipped", "alice")
+    other = await chief.create_objective("Plan it", "a plan is there", "bob")
+    async with enter(there, "alice") as alice:
+        listed = (await alice.get("/api/members")).json()["members"]
+        assert [one["name"] for one in listed] == ["alice", "bob", "carol", "chief"]
+        (one,) = (await alice.get("/api/members", params={"name": "chief"})).json()["members"]
+        assert (one["kind"], one["sessions"]) == ("human", ["tieline"])
+        assert [one["id"] for one in (await alice.get("/api/objectives")).json()["objectives"]] == [given.id]
+        story = (await alice.get(f"/api/objectives/{given.id}")).json()
+        assert (story["objective"]["title"], story["events"][0]["what"]["kind"]) == ("Ship it", "assigned")
+        assert (await alice.get(f"/api/objectives/{other.id}")).status_code == 404
+        assert (await alice.get("/api/objectives", params={"status": "lost"})).status_code == 400
+    async with enter(there, "chief") as inside:
+        found = (await inside.get("/api/objectives")).json()
+        assert ([one["id"] for one in found["objectives"]], found["complete"]) == ([other.id, given.id], True)
+        for asked in ({"assignee": "alice"}, {"status": "active", "before": other.id}):
+            (one,) = (await inside.get("/api/objectives", params=asked)).json()["objectives"]
+            assert one["id"] == given.id
+        assert (await inside.get("/api/objectives", params={"status": "done"})).json()["objectives"] == []
+
+
 async def test_a_file_in_a_channel_is_for_who_is_in_it(there: HubHarness) -> None:
     bob = await there.join("bob")
     await bob.subscribe("dev")

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 from starlette.types import Receive, Scope, Send
 
+from tieline.console import reads
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
@@ -50,7 +51,7 @@ from tieline.wire.unfinished import Unfinished
 
 _PROTOCOL = "tieline"
 _ANY = "application/octet-stream"
-_ROOTS = ("/api/files/", "/api/tokens/", "/api/members/")
+_ROOTS = ("/api/files/", "/api/tokens/", "/api/members/", "/api/objectives/")
 DOCUMENT_PATH = "/api/openapi.json"
 
 FilePath = Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -180,7 +181,7 @@ class ConsoleApp(RouteApp):
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
         self._services = services
-        table = (*self._file_routes(), *self._device_routes())
+        table = (*reads.ROUTES, *self._file_routes(), *self._device_routes())
         sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
         super().__init__(hub, sessions, table, Bodies(unfinished), check=_check)
         self._paths = {DOCUMENT_PATH, *(route.path for route in table)}
