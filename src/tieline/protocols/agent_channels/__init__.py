@@ -65,7 +65,7 @@ def _server(host: Host, settings: ChannelsSettings) -> Server:
 
 
 def _carriage() -> Carriage:
-    from tieline.protocols.agent_channels.server import CARRIAGE
+    from tieline.protocols.agent_channels.posts import CARRIAGE
 
     return CARRIAGE
 

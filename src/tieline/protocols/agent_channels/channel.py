@@ -140,21 +140,21 @@ class Channel(Emitter):
         self.send_all(encode(message, max_size=self.max_message_size), exclude=exclude)
 
     def send_all(self, frame: bytes, *, exclude: str | None = None) -> int:
-        """Send a complete frame (an encoded message) to every client except `exclude`.
+        """Send a complete frame (an encoded message) to every client except `exclude`, at the end of this turn.
 
-        Returns the number of clients that it was sent to.
+        All frames of one turn of the event loop go to a client in one write. Returns the number of clients.
         """
         sent = 0
         # Iterate over a copy, because a write may remove a client that is too slow.
         for client_id, client in tuple(self._clients.items()):
-            if client_id != exclude and client.write(frame):
+            if client_id != exclude and client.write_soon(frame):
                 sent += 1
         return sent
 
     # Methods for one client. An id that is not connected is no error, because clients disconnect at any time.
 
     def send(self, client_id: str, frame: bytes) -> bool:
-        """Send a complete frame (an encoded message) to one client. Returns False if the client is gone."""
+        """Send one or several complete frames (encoded messages) to one client. Returns False if the client is gone."""
         client = self._clients.get(client_id)
         return client is not None and client.write(frame)
 

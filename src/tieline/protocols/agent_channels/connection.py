@@ -22,6 +22,9 @@ from tieline.wire.unfinished import TOO_MUCH, Share, Unfinished
 # Four messages of the largest size. A peer that is further behind is stuck, and its unread data uses our memory.
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
 
+# Frames of one turn of the event loop are joined into writes of about this size.
+_JOINED_BYTES_MAX = 64 * 1024
+
 # Bytes per read from a connection that is ending.
 _CHUNK = 256 * 1024
 
@@ -83,6 +86,8 @@ class Connection(asyncio.Protocol):
         "_decoder",
         "_early",
         "_ended",
+        "_joined",
+        "_joined_bytes",
         "_large",
         "_leaving",
         "_owner",
@@ -125,6 +130,9 @@ class Connection(asyncio.Protocol):
         self.accepted = accepted
         # Frames for an accepted connection that has no transport yet; else None.
         self._early: list[bytes] | None = None if accepted is None else []
+        # Frames of this turn of the event loop that leave together at its end; else None. And their size.
+        self._joined: list[bytes] | None = None
+        self._joined_bytes = 0
         self._large = large
         # The check of a large payload, if one runs; and the queue of messages, payloads and errors that came after the
         # payload. Both are None if no large payload is being handled.
@@ -157,24 +165,43 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of bytes in the write buffer that the operating system has not taken yet."""
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        """Number of bytes that the operating system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size() + self._joined_bytes
 
     # Methods that the owner calls
 
     def write(self, frame: bytes) -> bool:
-        """Send a complete frame (an encoded message).
+        """Send a complete frame (an encoded message), or several that are joined.
 
         Returns False if the connection is closed. If the other end reads too slowly, the connection is closed now, and
         the result is False, too.
         """
+        if self._joined is None and self._transport is not None:
+            self._joined = [frame]
+            return self._flush()
+        return self.write_soon(frame) and self._flush()
+
+    def write_soon(self, frame: bytes) -> bool:
+        """Send a frame like `write`, but at the end of this turn of the event loop, in one write with the others."""
+        if self._joined is None:
+            if self._transport is None and self._early is not None and not self._leaving:
+                self._early.append(frame)
+                return True
+            if self._transport is None or self._transport.is_closing():
+                return False
+            self._joined = []
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._joined.append(frame)
+        self._joined_bytes += len(frame)
+        return self._joined_bytes <= _JOINED_BYTES_MAX or self._flush()
+
+    def _flush(self) -> bool:
+        """Write the joined frames. Return False if the connection is closed, or is closed now."""
+        frames, self._joined, self._joined_bytes = self._joined, None, 0
         transport = self._transport
-        if transport is None and self._early is not None and not self._leaving:
-            self._early.append(frame)
-            return True
-        if transport is None or transport.is_closing():
-            return False
-        transport.write(frame)
+        if not frames or transport is None or transport.is_closing():
+            return self.open
+        transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
         unsent = transport.get_write_buffer_size()
         if unsent <= self._unsent_bytes_max:
             return True
@@ -195,7 +222,7 @@ class Connection(asyncio.Protocol):
             # An accepted connection closes as soon as it has a transport.
             self._leaving = self._leaving or self._early is not None
             return
-        if transport.is_closing():
+        if not self._flush():
             return
         self._leaving = True
         if transport.get_write_buffer_size():
@@ -205,6 +232,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once. Bytes that are not sent yet are dropped."""
         self._leaving = True
+        self._joined = None
         if self._early is not None:
             self._early.clear()
         if self._transport is not None:

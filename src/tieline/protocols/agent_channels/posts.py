@@ -1,4 +1,4 @@
-"""Posts: converts a message that a client sent to the content of a hub message.
+"""Posts: converts between a message of a client and a message of the hub, both ways.
 
 Used by: `server`. Uses: `codec`, `large` and `wire.fidelity`. A client of this protocol has no name. So a `data.from`
 that is the name of a member is replaced. A `data.tieline` is removed, because only the hub may set it.
@@ -11,15 +11,22 @@ import msgspec
 
 from tieline.contract import message as m
 from tieline.contract.target import Target
-from tieline.protocols.agent_channels.codec import Message, encode
+from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.large import LargeMessage
-from tieline.wire.fidelity import LABELS, labels, own_note
-from tieline.wire.frames import HEADER_BYTES
+from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
+from tieline.wire.frames import HEADER_BYTES, encode_frame
 
 PROTOCOL = "agent-channels"
 
 STAMP = "tieline"
 """Key of `data` that only the hub may set."""
+
+CARRIAGE = Carriage(
+    PROTOCOL,
+    says={Field.DATA: "`data`", **{name: f"`data.{name}`" for name in LABELS}, Field.OWN: "other top-level keys"},
+    carries={Field.DATA: "`data`"},
+    rest=f"`data.{STAMP}`",
+)
 
 _LABEL_BYTES_MAX = 64 * 1024
 """Largest size in bytes of a value in `data` that is read as a label, such as `priority`. A list of references fits,
@@ -34,6 +41,29 @@ _known_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct("_Known", [(field, msgspec.Raw, _ABSENT) for field in _KNOWN], rename=_KNOWN)
 )
 _parts_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def frame_of(message: m.Message) -> bytes | None:
+    """Return a message of the hub as a frame (an encoded message) of agent-channels.
+
+    Returns `None` if the message does not fit. A message from agent-channels goes out unchanged. A message from another
+    protocol carries its sender in `data.from`, and its other fields in `data.tieline`. A sender cannot forge these two
+    keys, because the hub sets them last.
+    """
+    said = message.content
+    try:
+        if message.protocol == PROTOCOL:
+            return encode_frame(said.original) if said.original else _encode(Message(said.body, said.data))
+        stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
+        stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
+        stamp |= beyond(message, CARRIAGE.carries)
+        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, STAMP: stamp}))
+    except InvalidMessage:
+        return None
+
+
+def _encode(message: Message) -> bytes:
+    return encode(message, max_size=MESSAGE_BYTES_MAX)
 
 
 def content_of(

@@ -21,7 +21,6 @@ from pathlib import Path
 import structlog
 
 from tieline.contract import command as c
-from tieline.contract import message as m
 from tieline.contract.delivery import State
 from tieline.contract.hub import (
     ChannelAppeared,
@@ -41,13 +40,11 @@ from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
 from tieline.contract.target import EVERYBODY, Target, to_channel, to_member
 from tieline.protocols.agent_channels.aliases import InboxAliases, inbox_of, is_inbox
 from tieline.protocols.agent_channels.channel import Channel, ClientError
-from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
+from tieline.protocols.agent_channels.codec import Message
 from tieline.protocols.agent_channels.group import ChannelGroup
 from tieline.protocols.agent_channels.large import LargeMessage
-from tieline.protocols.agent_channels.posts import PROTOCOL, STAMP, content_of
-from tieline.wire.fidelity import LABELS, Carriage, Field, beyond
+from tieline.protocols.agent_channels.posts import PROTOCOL, content_of, frame_of
 from tieline.wire.folder import own_folder
-from tieline.wire.frames import encode_frame
 from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Server
 from tieline.wire.session_pump import Parcel, SessionPump
@@ -65,40 +62,9 @@ _SOCKETS_SHARE = 0.75
 """Part of the limit of open files that the sockets may use, from 0 to 1. Clients, the store and other protocols need
 open files, too."""
 
-
-CARRIAGE = Carriage(
-    PROTOCOL,
-    says={Field.DATA: "`data`", **{name: f"`data.{name}`" for name in LABELS}, Field.OWN: "other top-level keys"},
-    carries={Field.DATA: "`data`"},
-    rest=f"`data.{STAMP}`",
-)
-
 _Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished
 
 log = structlog.get_logger(__name__)
-
-
-def frame_of(message: m.Message) -> bytes | None:
-    """Return a message of the hub as a frame (an encoded message) of agent-channels.
-
-    Returns `None` if the message does not fit. A message from agent-channels goes out unchanged. A message from another
-    protocol carries its sender in `data.from`, and its other fields in `data.tieline`. A sender cannot forge these two
-    keys, because the hub sets them last.
-    """
-    said = message.content
-    try:
-        if message.protocol == PROTOCOL:
-            return encode_frame(said.original) if said.original else _encode(Message(said.body, said.data))
-        stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
-        stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
-        stamp |= beyond(message, CARRIAGE.carries)
-        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, STAMP: stamp}))
-    except InvalidMessage:
-        return None
-
-
-def _encode(message: Message) -> bytes:
-    return encode(message, max_size=MESSAGE_BYTES_MAX)
 
 
 class _Client:
@@ -116,6 +82,7 @@ class _Client:
         "_leaving",
         "_missed",
         "_place",
+        "_posts",
         "_speaking",
         "_target",
         "_timer",
@@ -131,6 +98,8 @@ class _Client:
         # The session that sends, created at the first post; and the queue of posts until that session is open.
         self._speaking: SessionPump | None = None
         self._greeting: Greeting[Message | LargeMessage] | None = None
+        # Posts of this turn of the event loop, which go to the hub together at its end.
+        self._posts: list[Message | LargeMessage] = []
         # True if the client hung up before that session was open. Its queued posts are still sent.
         self._leaving = False
         # The session that receives, on an inbox.
@@ -207,8 +176,10 @@ class _Client:
             self._greeting.open(attach, self._opened)
         if self._greeting.waits:
             self._greeting.wait((message,))
-        else:
-            self._send(message)
+            return
+        if not self._posts:
+            asyncio.get_running_loop().call_soon(self._send_posts)
+        self._posts.append(message)
 
     def _stop_listening(self) -> None:
         """Send the client only new messages from now on, because a client that writes to an inbox does not read it.
@@ -228,17 +199,27 @@ class _Client:
             return
         assert self._greeting is not None, "it was opened by this"
         self._place.server.speakers[reply.session] = self
-        for message in self._greeting.activate():
-            self._send(message)
+        self._posts += self._greeting.activate()
+        self._send_posts()
         if self._leaving:
             self._end_speaking()
 
-    def _send(self, message: Message | LargeMessage) -> None:
-        assert self._speaking is not None, "a session that is open"
-        speaker = f"{self.id}@{self._place.name}"
-        content = content_of(message, self._target, speaker, self._place.server.is_anothers)
-        send = c.Send(self._speaking.session, content=content, allow_empty=True, attempt=self._speaking.attempt)
-        self._speaking.submit_with_retry((send,), self._sent)
+    def _send_posts(self) -> None:
+        """Submit the posts of this turn of the event loop to the hub, together."""
+        posts, self._posts = self._posts, []
+        if not posts:
+            return
+        speaking = self._speaking
+        assert speaking is not None, "a session that is open"
+        speaker, is_anothers = f"{self.id}@{self._place.name}", self._place.server.is_anothers
+        contents = [content_of(post, self._target, speaker, is_anothers) for post in posts]
+        speaking.submit_with_retry(
+            [
+                c.Send(speaking.session, content=content, allow_empty=True, attempt=speaking.attempt)
+                for content in contents
+            ],
+            self._sent,
+        )
 
     def _sent(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -274,6 +255,7 @@ class _Client:
             self._end_speaking()
 
     def _end_speaking(self) -> None:
+        self._send_posts()
         if self._speaking is not None:
             self._place.server.speakers.pop(self._speaking.session, None)
             self._speaking.close()
@@ -283,14 +265,19 @@ class _Client:
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Write deliveries of the inbox's member to the client. Return the deliveries that were written."""
         written = []
+        frames: list[bytes] = []
         too_large: list[int] = []
         for parcel in parcels:
             frame = frame_of(parcel[0])
             if frame is None:
                 too_large.append(parcel[1])
-            elif self._channel.send(self.id, frame):
+            else:
+                frames.append(frame)
                 written.append(parcel)
-                extend_ranges(self._given, one_key(parcel[1]))
+        if frames and not self._channel.send(self.id, b"".join(frames)):
+            written = []
+        for _, key, _ in written:
+            extend_ranges(self._given, one_key(key))
         if too_large and self._hearing is not None:
             log.warning("a message does not fit the frames of this protocol", place=self._place.name, keys=too_large)
             give_up = c.Advance(
