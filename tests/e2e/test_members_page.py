@@ -45,11 +45,13 @@ async def test_a_member_is_shown_with_what_it_is_reached_by_and_what_waits(there
     await alice.send("@bob", "one")
     page = await there.enter(path="#/members/alice")
     aside = page.get_by_label("alice", exact=True)
-    for words in ("at work", "tieline", "hook: shown by its program between two turns for 1 min, then", "(root)"):
+    for words in ("tieline", "hook: shown by its program between two turns for 1 min, then", "(root)"):
         await expect(aside).to_contain_text(words)
     await expect(aside).to_contain_text("What is urgent gives each way 5 s.")
+    await expect(page.get_by_role("region", name="Now")).to_contain_text("working for")
+    await page.get_by_role("link", name="All members").click()
     first = page.locator("tbody tr").first
-    await expect(first).to_contain_text(re.compile("alice.*at work.*now.*an answer"))
+    await expect(first).to_contain_text(re.compile("alice.*working for.*tieline.*an answer"))
     bob = page.locator("tbody tr", has_text="bob")
     await expect(bob).to_contain_text(re.compile("away.*1"))
     await page.goto(f"{there.url}/#/talk/%40alice")

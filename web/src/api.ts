@@ -112,6 +112,12 @@ export async function fetchToken(deviceCode: string): Promise<Outcome> {
 /** Void a token of the member that is in. */
 export const dropToken = (id: string): Promise<unknown> => call("delete", "/api/tokens/{id}", { params: { id } });
 
+/** Model calls of one member with one model, their tokens and their cost. */
+export type Spent = components["schemas"]["SpendRow"];
+
+export const spentSince = async (ms: number): Promise<readonly Spent[]> =>
+  (await call("get", "/api/spend", { query: { from_ms: ms } })).spend;
+
 /** A device that waits for a token. */
 export type Device = components["schemas"]["DeviceView"];
 

@@ -16,6 +16,7 @@ export type Activity = Schemas["ActivityView"];
 export type Pause = Schemas["PauseView"];
 export type Attachment = Schemas["Attachment"];
 export type Reach = Schemas["Reach"];
+export type Stuck = Schemas["StuckView"];
 export type Leg = Schemas["Leg"];
 
 /** The answer that each request gets, besides `refused`. */
@@ -47,6 +48,8 @@ interface Answers {
   pauses: "pause_list";
   reach: "reached_by";
   read_activity: "activity_rows";
+  follow_activity: "done";
+  read_stuck: "stuck_list";
 }
 type Ask = keyof Answers;
 type FrameOf<T> = Extract<ClientFrame, { t: T }>;
@@ -83,6 +86,8 @@ export class Hub {
   opened: () => void = () => undefined;
   /** Called with what was said. */
   said: (messages: readonly Message[]) => void = () => undefined;
+  /** Called with what followed members did. */
+  did: (rows: readonly Activity[]) => void = () => undefined;
   /** Called when a followed message took a step. */
   progressed: (step: Schemas["Progress"]) => void = () => undefined;
 
@@ -152,6 +157,9 @@ export class Hub {
         return;
       case "said":
         if (frame.n === this.view) this.said(frame.messages);
+        return;
+      case "did":
+        this.did(frame.rows);
         return;
       case "progress":
         this.progressed(frame);

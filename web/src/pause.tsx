@@ -4,7 +4,8 @@ import { Action } from "./action.tsx";
 import { plain } from "./plain.ts";
 import { shortPlace } from "./short.ts";
 import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
-import { computed } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
+import type { Pause as Standing } from "./hub.ts";
 
 /** Conversations that are held. One whose limits are lifted is not held. */
 const held = computed(() => pauses.value.filter((pause) => !pause.allowed));
@@ -12,33 +13,45 @@ const minutes = (until: number) => Math.max(1, Math.ceil((until - now.value) / 6
 
 const waiting = (count: number) => (count === 1 ? "1 message waits." : `${count || "No"} messages wait.`);
 
-/** The first thing that the page asks a person: to let held conversations go on. */
-export const Pauses = () => (
-  <>
-    {held.value.map((pause) => (
-      <p class="alarm" key={pause.thread} role="alert" title={plain(pause.reason ?? "")}>
-        <span>
+/** Alarms that the viewer has put away. One that comes later about the same conversation is shown again. */
+const dismissed = signal<ReadonlySet<string>>(new Set());
+const keyOf = (pause: Standing) => `${pause.thread} ${pause.until_ms}`;
+
+const resume = (thread: string) =>
+  attempt(async () => {
+    await hub.ask("resume_thread", { thread });
+    await readRoster();
+  }, "Resumed.");
+
+/** The first thing that the page asks a person: to let held conversations go on. One line, which opens to all of it. */
+export function Pauses() {
+  const [pause, ...others] = held.value.filter((one) => !dismissed.value.has(keyOf(one)));
+  if (!pause) return null;
+  const dismiss = () => {
+    dismissed.value = new Set([...dismissed.value, keyOf(pause)]);
+  };
+  return (
+    <div class="alarm" key={pause.thread} role="alert">
+      <details>
+        <summary>
           <b>{plain(pause.thread === "*" ? "What is said to everybody" : shortPlace(pause.thread))}</b>{" "}
           {pause.by
             ? `is paused for ${minutes(pause.until_ms)} min more.`
             : `is held: agents answered each other too often. One message passes in ${minutes(pause.until_ms)} min.`}{" "}
           {waiting(pause.held ?? 0)}
-        </span>
-        <button
-          type="button"
-          onClick={() =>
-            void attempt(async () => {
-              await hub.ask("resume_thread", { thread: pause.thread });
-              await readRoster();
-            }, "Resumed.")
-          }
-        >
-          Resume
-        </button>
-      </p>
-    ))}
-  </>
-);
+        </summary>
+        {plain(pause.reason ?? "")}
+      </details>
+      {others.length > 0 && <span class="count">and {others.length} more</span>}
+      <button type="button" onClick={() => void resume(pause.thread)}>
+        Resume
+      </button>
+      <button type="button" class="quiet" aria-label="Dismiss" onClick={dismiss}>
+        ✕
+      </button>
+    </div>
+  );
+}
 
 /** Pause conversations by hand, where that is for the viewer and they are not paused. */
 export function Pause({ conversations, name }: { conversations: readonly string[]; name: string }) {

@@ -1,6 +1,6 @@
 // Members who wait for the viewer, with the reason: a blocked objective, or a question without an answer.
 import { computed } from "@preact/signals";
-import { latest } from "./conversations.tsx";
+import { latest } from "./places.tsx";
 import type { Message, Objective } from "./hub.ts";
 import { members, objectives, visitor } from "./state.ts";
 
