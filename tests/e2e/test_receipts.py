@@ -12,6 +12,7 @@ from tests.e2e.browsers import ALL, Office
 from tests.protocols.peerbus.peers import CONFIG, TOKEN, Bus, bus, envelope
 from tests.server.hubs import take
 from tieline.contract.member import MemberKind
+from tieline.contract.message import Priority
 from tieline.protocols.agent_channels import ChannelClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -83,6 +84,45 @@ async def test_what_a_translation_could_not_carry_is_noted(there: Office) -> Non
     aside = await look_at(page, "with more")
     await expect(aside.locator(".note")).to_have_text("for agent-channels alone: mood")
     await expect(ladder(aside, "root").locator("li").first).to_contain_text("for agent-channels alone: mood")
+
+
+async def test_one_click_nudges_resends_and_discards_beside_the_life_of_a_message_wherever_it_is(there: Office) -> None:
+    root, alice, bob = [await there.there.join(name) for name in ("root", "alice", "bob")]
+    page = await there.enter()
+    # Nobody looks, so that no message is read meanwhile.
+    await page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    for number, (path, kind) in enumerate(
+        (("#/live", ".row"), ("#/talk/%40bob", ".turn"), ("#/search/keys", ".found"))
+    ):
+        sent = await root.send("@bob", f"where are the keys of door {number}")
+        await page.goto(f"{there.url}/{path}")
+        shown = page.locator(kind, has_text=f"door {number}").last
+        await expect(shown.locator(".life .word")).to_have_text("sent")
+        await shown.hover()
+        await shown.get_by_role("button", name="Nudge").click()
+        await expect(page.get_by_text("bob was nudged.")).to_be_visible()
+        nudge = (await bob.history())[0]
+        assert (nudge.sender, nudge.priority, nudge.reply_to) == ("root", Priority.URGENT, sent.id)
+        assert nudge.body == f"Please look at message {sent.offset}: “where are the keys of door {number}”"
+        shown = page.locator(kind, has_text=f"door {number}").filter(has_not_text="Please look").last
+        await shown.hover()
+        await shown.get_by_role("button", name="Resend").click()
+        await expect(page.get_by_text("bob gets it again.")).to_be_visible()
+        again = (await bob.history())[0]
+        assert (again.body, again.supersedes) == (f"where are the keys of door {number}", sent.id)
+        assert (await root.receipts(sent.id))[0].state == "expired"
+        asked = await alice.send("@root", f"may I have the keys of gate {number}")
+        await page.goto(f"{there.url}/{path.replace('bob', 'alice')}")
+        if kind == ".found":
+            await page.reload()
+        shown = page.locator(kind, has_text=f"gate {number}")
+        await shown.hover()
+        await shown.get_by_role("button", name="Discard").click()
+        await expect(page.get_by_text("You discarded it.")).to_be_visible()
+        assert (await alice.receipts(asked.id))[0].state == "expired"
+        await expect(shown.locator(".life.bad .word")).to_have_text("expired")
+        await expect(shown.get_by_role("button", name="Discard")).to_have_count(0)
 
 
 @contextlib.asynccontextmanager

@@ -1,12 +1,13 @@
 // Conversations: the messages at one place, and a box to write.
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { asksAt } from "./asks.ts";
 import { Backlog, PAGE } from "./backlog.ts";
-import { dayName, isSameDay } from "./clock.ts";
+import { isSameDay } from "./clock.ts";
 import { Compose } from "./compose.tsx";
 import type { Message } from "./hub.ts";
 import { unseenAt } from "./inbox.ts";
 import { LongList } from "./list.tsx";
-import { Turn } from "./message.tsx";
+import { Day, Turn } from "./message.tsx";
 import { useOpening } from "./opening.ts";
 import { Pause } from "./pause.tsx";
 import { Choice } from "./places.tsx";
@@ -14,7 +15,7 @@ import { plain } from "./plain.ts";
 import { where } from "./route.ts";
 import { Gaze } from "./seen.ts";
 import { Share } from "./share.tsx";
-import { attempt, channels, hub, now, visitor } from "./state.ts";
+import { attempt, channels, hub, seesAll, visitor } from "./state.ts";
 import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf, threadOf } from "./talk.ts";
 
 export { Places, latest, places, unread } from "./places.tsx";
@@ -67,7 +68,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
         <h1>{plain(title)}</h1>
         <Membership place={place} />
         <Pause conversations={conversationsAt(place, me)} name={nameOf(place)} />
-        <Share place={place} />
+        <Share asks={asksAt(place, seesAll.value)} place={place} />
       </header>
       {rows.length === 0 ? (
         <Empty backlog={backlog} place={place} />
@@ -144,9 +145,7 @@ export function goesOn(before: Message | undefined, { from, protocol, sent_at_ms
 function Between({ before, message, fresh }: { before: Message | undefined; message: Message; fresh: boolean }) {
   return (
     <>
-      {!(before && isSameDay(before.sent_at_ms, message.sent_at_ms)) && (
-        <p class="between-turns">{dayName(message.sent_at_ms, now.value)}</p>
-      )}
+      <Day before={before} message={message} />
       {fresh && (
         <p class="between-turns new" role="separator">
           New

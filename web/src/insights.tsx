@@ -4,6 +4,7 @@ import { ago } from "./clock.ts";
 import { Findings, Ranges, type Report, inRange } from "./findings.tsx";
 import { Guard } from "./guard.tsx";
 import { address } from "./route.ts";
+import { Share } from "./share.tsx";
 import { hub, now, visitor } from "./state.ts";
 import { placeNamed } from "./talk.ts";
 
@@ -55,6 +56,7 @@ export function Insights() {
         <button type="button" onClick={() => setAsked(asked + 1)}>
           Refresh
         </button>
+        <Share asks={{ command: `tieline pipeline report --window ${range}`, path: "/api/insights" }} />
       </header>
       <div class="scroll" tabIndex={0} role="region" aria-label="Content">
         {report === undefined && <p class="empty">Reading…</p>}

@@ -1,12 +1,11 @@
 // The life of a message as one bar: sent, offered, seen, acked, answered. The same wherever a message is shown.
 import { useEffect } from "preact/hooks";
 import { momentOf, timeOf } from "./clock.ts";
-import type { Message, Receipt } from "./hub.ts";
-import { keysOf } from "./inbox.ts";
-import { FINAL, STAGES, type Point, answersTo, lifeOf, pointsOf, show, summed } from "./lives.ts";
-import { oneLine, plain } from "./plain.ts";
+import type { Message } from "./hub.ts";
+import { STAGES, type Point, answersTo, lifeOf, pointsOf, show, summed } from "./lives.ts";
+import { plain } from "./plain.ts";
+import { Remedies } from "./remedies.tsx";
 import { besides } from "./route.ts";
-import { attempt, byName, hub, visitor } from "./state.ts";
 import { Wire } from "./wire.tsx";
 
 /** A message that is only scrolled past is not asked for. */
@@ -95,7 +94,7 @@ export function Receipts({ id, message }: { id: string; message: Message | null 
               </li>
             ))}
           </ol>
-          {message && <Remedies message={message} receipt={receipt} />}
+          {message && <Remedies message={message} receipts={[receipt]} />}
         </section>
       ))}
       {more && <p class="count">It has more recipients: tieline receipts lists all of them.</p>}
@@ -123,71 +122,4 @@ function Stages({ points }: { points: readonly Point[] }) {
       ))}
     </dl>
   );
-}
-
-// Remedies of a person for a delivery that does not go on.
-
-function Remedies({ message, receipt: { member, state } }: { message: Message; receipt: Receipt }) {
-  const me = visitor.value?.member ?? "";
-  const there = byName.value.has(member);
-  const open = !FINAL.has(state);
-  const button = (name: string, title: string, act: () => Promise<unknown>, done: string) => (
-    <button type="button" title={title} onClick={() => void attempt(act, done)}>
-      {name}
-    </button>
-  );
-  const nudges = open && there && member !== me;
-  const resends = there && member !== me && message.from === me && state !== "acked";
-  if (!nudges && !resends && !(open && member === me)) return null;
-  return (
-    <p class="line remedies">
-      {nudges &&
-        button("Nudge", "Ask for it again, urgently", () => nudge(message, member), `${plain(member)} was nudged.`)}
-      {resends &&
-        button(
-          "Resend",
-          "Send it again; it takes the place of this one",
-          () => resend(message, member),
-          `It was sent to ${plain(member)} again.`,
-        )}
-      {open &&
-        member === me &&
-        button("Discard", "Nobody will handle it; its sender sees that", () => discard(message), "Discarded.")}
-    </p>
-  );
-}
-
-/** Ask a recipient to look at a message. */
-const nudge = ({ id, offset, body, thread }: Message, member: string) =>
-  hub.ask("send", {
-    target: `@${member}`,
-    body: `Please look at message ${offset}: “${oneLine(body, 200)}”`,
-    priority: "urgent",
-    reply_to: id,
-    ...(thread ? { thread } : {}),
-  });
-
-/** Say the same to one recipient again. What waits for it of the earlier message is superseded. */
-const resend = (message: Message, member: string) =>
-  hub.ask("send", {
-    target: `@${member}`,
-    body: message.body,
-    supersedes: message.id,
-    ...(message.title ? { title: message.title } : {}),
-    ...(message.data ? { data: message.data } : {}),
-    ...(message.level ? { level: message.level } : {}),
-    ...(message.priority ? { priority: message.priority } : {}),
-    ...(message.kind ? { kind: message.kind } : {}),
-    ...(message.topic ? { topic: message.topic } : {}),
-    ...(message.scope ? { scope: message.scope } : {}),
-    ...(message.thread ? { thread: message.thread } : {}),
-    ...(message.reply_to ? { reply_to: message.reply_to } : {}),
-    ...(message.refs ? { refs: message.refs } : {}),
-    ...(message.attachments ? { attachments: message.attachments } : {}),
-  });
-
-async function discard({ offset }: Message): Promise<void> {
-  const key = (await keysOf([offset])).get(offset);
-  if (key === undefined || key === null) throw new Error("It does not wait for you any more.");
-  await hub.ask("discard", { keys: [[key, key]], reason: "not to be handled" });
 }

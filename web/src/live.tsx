@@ -3,7 +3,7 @@ import { batch, computed, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
-import { LiveRow } from "./message.tsx";
+import { Day, LiveRow } from "./message.tsx";
 import { where } from "./route.ts";
 import { Share } from "./share.tsx";
 import { attempt, isFull, messages, permissions, readBefore, readOlder, seesAll, settle, whole } from "./state.ts";
@@ -144,7 +144,12 @@ export function Live() {
           label="Messages as they are said"
           goTo={jump}
           reachedTop={() => void attempt(readBack)}
-          draw={(message) => <LiveRow message={message} chosen={message.id === chosen} />}
+          draw={(message, index) => (
+            <>
+              <Day before={shown[index - 1]} message={message} />
+              <LiveRow message={message} chosen={message.id === chosen} />
+            </>
+          )}
         />
       )}
     </section>

@@ -3,16 +3,17 @@ import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { fileAddress } from "./api.ts";
 import { asksAbout } from "./asks.ts";
-import { momentOf, timeOf } from "./clock.ts";
+import { dayName, isSameDay, momentOf, timeOf } from "./clock.ts";
 import type { Attachment, Message } from "./hub.ts";
 import { Life, Receipts } from "./life.tsx";
 import { Pause } from "./pause.tsx";
 import { oneLine, plain } from "./plain.ts";
 import { Prose } from "./prose.tsx";
+import { RemediesOf } from "./remedies.tsx";
 import { address, besides, go, where } from "./route.ts";
 import { Share, copy } from "./share.tsx";
 import { shortId, shortPlace } from "./short.ts";
-import { attempt, hub, messages, permissions, seesAll, visitor } from "./state.ts";
+import { attempt, hub, messages, now, permissions, seesAll, visitor } from "./state.ts";
 import { happening, hasPart, nameOf, placeOf, threadPlace } from "./talk.ts";
 import { Wire } from "./wire.tsx";
 
@@ -46,26 +47,35 @@ function Marks({ message }: { message: Message }) {
   );
 }
 
+/** The line above the first message of a day. */
+export function Day({ before, message }: { before: Message | undefined; message: Message }) {
+  if (before && isSameDay(before.sent_at_ms, message.sent_at_ms)) return null;
+  return <p class="between-turns">{dayName(message.sent_at_ms, now.value)}</p>;
+}
+
 /** A line of the live tail. */
 export function LiveRow({ message, chosen }: { message: Message; chosen: boolean }) {
   const place = placeOf(message, visitor.value?.member ?? "");
   const happened = happening(message);
   return (
-    <a class={chosen ? "row chosen" : "row"} href={besides(message)} aria-current={chosen ? "true" : undefined}>
-      <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
-      <span class="between">
-        <Who message={message} />{" "}
-        <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
-      </span>
-      <Wire name={message.protocol} />
-      <span class="says">
-        <Marks message={message} />
-        {message.title ? <b>{plain(message.title)} </b> : null}
-        {happened ? <i>{happened}</i> : oneLine(message.body, 300)}
-      </span>
-      <Life message={message} />
-      <span class="sr">in {plain(nameOf(place))}</span>
-    </a>
+    <div class={chosen ? "row chosen" : "row"}>
+      <a href={besides(message)} aria-current={chosen ? "true" : undefined}>
+        <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
+        <span class="between">
+          <Who message={message} />{" "}
+          <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
+        </span>
+        <Wire name={message.protocol} />
+        <span class="says">
+          <Marks message={message} />
+          {message.title ? <b>{plain(message.title)} </b> : null}
+          {happened ? <i>{happened}</i> : oneLine(message.body, 300)}
+        </span>
+        <Life message={message} />
+        <span class="sr">in {plain(nameOf(place))}</span>
+      </a>
+      <RemediesOf message={message} />
+    </div>
   );
 }
 
@@ -100,6 +110,7 @@ export function Turn({ message, chosen, goesOn, reply }: TurnProps) {
           {message.offset}
         </span>
         <span class="do">
+          <RemediesOf message={message} />
           {reply && (
             <button type="button" class="quiet" onClick={() => reply(message)}>
               Reply
@@ -191,7 +202,7 @@ export function Aside() {
               <a href={address("talk", place, message)}>{plain(nameOf(place))}</a>
             </dd>
             <dt>At</dt>
-            <dd>{new Date(message.sent_at_ms).toLocaleString()}</dd>
+            <dd>{momentOf(message.sent_at_ms)}</dd>
             {message.thread && (
               <>
                 <dt>Thread</dt>

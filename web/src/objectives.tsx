@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { giveWork, upload } from "./api.ts";
 import { Action, text } from "./action.tsx";
+import { asksOfWork } from "./asks.ts";
 import { Conversation, latest } from "./conversations.tsx";
 import type { Objective } from "./hub.ts";
 import { Files } from "./message.tsx";
@@ -11,6 +12,7 @@ import { Prose } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, curtailed, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
 import { ago } from "./clock.ts";
+import { Share } from "./share.tsx";
 import { shortId } from "./short.ts";
 import { hasPart } from "./talk.ts";
 import { Trace } from "./trace.tsx";
@@ -67,6 +69,7 @@ export function Objectives() {
         <span class="count">
           {shown.length.toLocaleString()} that you may see{curtailed.value ? ", without the oldest that ended" : ""}
         </span>
+        <Share asks={asksOfWork(chosenAssignee.value)} />
       </header>
       {id && former === null && (
         <p class="hint doubt">There is no objective “{plain(shortId(id))}” that you may see.</p>
@@ -322,6 +325,7 @@ function OneObjective({ objective }: { objective: Objective }) {
         <h1>{plain(objective.title)}</h1>
         <span class={`status ${objective.status}`}>{objective.status}</span>
         <a href={address("objectives")}>All objectives</a>
+        <Share />
       </header>
       <div class="split">
         <div class="scroll sheet" tabIndex={0} role="region" aria-label="Content">

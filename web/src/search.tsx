@@ -4,10 +4,13 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
 import type { Message } from "./hub.ts";
+import { Life } from "./life.tsx";
 import { Who, Wire } from "./message.tsx";
 import { oneLine, plain } from "./plain.ts";
 import { type Query, parse, pattern, sinceMs, spelled } from "./query.ts";
+import { RemediesOf } from "./remedies.tsx";
 import { address, besides, go, where } from "./route.ts";
+import { Share } from "./share.tsx";
 import { attempt, byName, hub, members, messages, seesAll, visitor } from "./state.ts";
 import { happening, nameOf, placeOf } from "./talk.ts";
 import { When } from "./when.tsx";
@@ -123,6 +126,7 @@ export function Search() {
             {found.rest === undefined ? `${said} found` : `the newest ${said}`}
           </span>
         )}
+        <Share />
       </header>
       <div class="scroll" tabIndex={0} role="region" aria-label="Content">
         {asked.trim() ? <Doubts query={query} /> : <Hint />}
@@ -224,6 +228,7 @@ function Row({ message, words }: { message: Message; words: string }) {
         <a href={address("talk", place, message)}>{plain(nameOf(place))}</a> <When ms={message.sent_at_ms} />{" "}
         <Wire name={message.protocol} />
         {files > 0 && <span class="mark">{files === 1 ? "1 file" : `${files} files`}</span>}
+        <Life message={message} /> <RemediesOf message={message} />
       </p>
       <a class="says" href={besides(message)}>
         {message.title && (

@@ -1,6 +1,6 @@
 // Ways to take along what one looks at: its address, the same as a command or a request, and a conversation as a file.
 import { useRef } from "preact/hooks";
-import { type Asks, asCurl, asksOf } from "./asks.ts";
+import { type Asks, asCommand, asCurl, asksOf } from "./asks.ts";
 import { everythingAt } from "./backlog.ts";
 import { type Exported, asJson, asMarkdown, fileName } from "./exported.ts";
 import { where } from "./route.ts";
@@ -20,7 +20,7 @@ interface Props {
   place?: Place;
 }
 
-export function Share({ asks = asksOf(where.value, seesAll.value), place }: Props) {
+export function Share({ asks = asksOf(where.value, seesAll.value, Date.now()), place }: Props) {
   const box = useRef<HTMLDetailsElement>(null);
   const close = () => {
     if (!box.current?.open) return;
@@ -54,8 +54,8 @@ export function Share({ asks = asksOf(where.value, seesAll.value), place }: Prop
       <summary>Share</summary>
       <div role="group" aria-label="Share">
         {item("Copy link", () => copy(location.href))}
-        {asks?.command && item("Copy as tieline command", () => copy(asks.command))}
-        {asks?.path && item("Copy as curl", () => copy(asCurl(location.origin, asks.path)))}
+        {asks && item("Copy as tieline command", () => copy(asCommand(asks)))}
+        {asks && item("Copy as curl", () => copy(asCurl(location.origin, asks)))}
         {place && item("Export as Markdown", () => save(place, asMarkdown, "md", "text/markdown"))}
         {place && item("Export as JSON", () => save(place, asJson, "json", "application/json"))}
       </div>

@@ -11,7 +11,7 @@ import { channels, may, objectives, visitor } from "./state.ts";
 export type Place = string;
 
 export const GENERAL: Place = "#general";
-const BETWEEN = " ↔ ";
+export const BETWEEN = " ↔ ";
 const THREAD = "thread:";
 
 /** Cache of places, because the page needs the place of every message at each new one. */

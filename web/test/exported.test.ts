@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { asCurl, asksAbout, asksOf, word } from "../src/asks.ts";
 import { asJson, asMarkdown, fileName } from "../src/exported.ts";
 import { message } from "./samples.ts";
 
@@ -46,27 +45,4 @@ test("a conversation as JSON has the messages as the hub gives them", () => {
 test("the name of a file is one that any system takes", () => {
   assert.equal(fileName("@ada"), "tieline-ada");
   assert.equal(fileName("ada ↔ ben/../x"), "tieline-ada-ben-..-x");
-});
-
-test("what a page shows is a command and a request, quoted for a shell", () => {
-  assert.deepEqual(asksOf({ page: "talk", of: "#dev" }, true), {
-    command: "tieline history '#dev'",
-    path: "/api/messages?with=%23dev&everything=true",
-  });
-  assert.deepEqual(asksOf({ page: "talk", of: "@ada" }, true), {
-    command: "tieline history @ada",
-    path: "/api/messages?with=%40ada",
-  });
-  assert.equal(asksOf({ page: "talk", of: "ada ↔ ben" }, true), null);
-  assert.equal(asksOf({ page: "search", of: "it's" }, false)?.command, String.raw`tieline search 'it'\''s'`);
-  assert.equal(asksOf({ page: "live", of: "" }, true)?.path, "/api/messages?everything=true");
-  assert.deepEqual(asksAbout({ id: "a/b", offset: 7 }), {
-    command: "tieline receipts 7",
-    path: "/api/messages/a%2Fb/receipts",
-  });
-  assert.equal(
-    asCurl("http://hub:7117", "/api/search?q=a&limit=5"),
-    `curl -H "Authorization: Bearer $TIELINE_TOKEN" 'http://hub:7117/api/search?q=a&limit=5'`,
-  );
-  assert.equal(word("$(rm -r x)"), "'$(rm -r x)'");
 });
