@@ -15,6 +15,8 @@ from tieline.client import Client
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 EVIDENCE = "it was in view in the console"
+LONG_MS = 5000
+"""Time on the page's clock after which everything that is in view would be acknowledged."""
 HIDDEN = """hidden => {
     Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
     document.dispatchEvent(new Event("visibilitychange"));
@@ -127,6 +129,7 @@ async def test_what_came_to_a_hidden_tab_or_a_window_behind_others_or_below_the_
     await take(root, 30, ack=True)
     await root.close()
     page = await there.enter(path="#/talk/%40alice")
+    await page.clock.install()
     await expect(page.get_by_text("line 29")).to_be_visible()
     badge = unread(page)
     await expect(badge).to_have_text("Conversations")
@@ -137,12 +140,11 @@ async def test_what_came_to_a_hidden_tab_or_a_window_behind_others_or_below_the_
     await page.evaluate(HIDDEN, True)
     await box.evaluate("box => box.scrollTo(0, box.scrollHeight)")
     await expect(page.get_by_text("below the end")).to_be_visible()
-    # Long enough for what would acknowledge it.
-    await asyncio.sleep(2)
+    await page.clock.run_for(LONG_MS)
+    await expect(badge).to_contain_text("1 unread")
     await page.evaluate("window.dispatchEvent(new Event('blur'))")
     await page.evaluate(HIDDEN, False)
-    # And again.
-    await asyncio.sleep(2)
+    await page.clock.run_for(LONG_MS)
     await expect(badge).to_contain_text("1 unread")
     assert await acked(alice, [below]) == []
     await page.evaluate("window.dispatchEvent(new Event('focus'))")
@@ -154,12 +156,13 @@ async def test_what_came_to_a_hidden_tab_or_a_window_behind_others_or_below_the_
 async def test_a_message_under_something_else_is_not_read(there: Office) -> None:
     alice = await there.there.join("alice")
     page = await there.enter(path="#/talk/%40alice")
+    await page.clock.install()
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("combobox", name="Go to")).to_be_visible()
     under = (await alice.send("@root", "under the dialog")).id
     await expect(page.get_by_text("under the dialog")).to_have_count(1)
-    # Long enough for what would acknowledge it.
-    await asyncio.sleep(2)
+    await page.clock.run_for(LONG_MS)
+    await expect(unread(page)).to_contain_text("1 unread")
     assert await acked(alice, [under]) == []
     await page.keyboard.press("Escape")
     await until_acked(alice, under)
@@ -241,10 +244,10 @@ async def test_who_looks_over_an_agents_shoulder_takes_nothing_out_of_its_inbox(
     bob = await there.there.join("bob")
     sent = await bob.send("@alice", "for the agent")
     page = await there.enter("alice", path="#/talk/%40bob")
+    await page.clock.install()
     await expect(page.locator(".turn")).to_have_count(1)
     await expect(unread(page)).to_have_text("Conversations")
-    # Long enough for what would acknowledge it.
-    await asyncio.sleep(2)
+    await page.clock.run_for(LONG_MS)
     assert (await bob.receipts(sent.id))[0].state == "pending"
     alice = await there.there.join("alice", receive=True)
     assert (await anext(aiter(alice))).message.body == "for the agent"
