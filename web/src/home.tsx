@@ -63,12 +63,14 @@ export function Home() {
 function summary(count: number, others: readonly Member[]): string {
   const here = others.filter(({ sessions }) => sessions.length).length;
   const asks = count === 1 ? "1 thing needs you" : count ? `${count} things need you` : "nothing needs you";
-  return `${asks}, ${here} of ${others.length} ${others.length === 1 ? "member" : "members"} here`;
+  return others.length === 0
+    ? asks
+    : `${asks}, ${here} of ${others.length} ${others.length === 1 ? "member" : "members"} here`;
 }
 
 function Part(props: { id: string; title: string; count?: number; children: ComponentChildren }) {
   return (
-    <section class="part" aria-labelledby={props.id}>
+    <section class={`part ${props.id}`} aria-labelledby={props.id}>
       <h2 id={props.id}>
         {props.title} {!!props.count && <span class="badge">{props.count}</span>}
       </h2>
@@ -196,17 +198,14 @@ function Agent({ member, work, reach }: { member: Member; work: Work; reach: Rea
       </span>
       <span class="by">
         <Sessions of={member.sessions} />
-        {legs.length > 0 ? (
-          <small>reached by {legs.map(({ way }) => way).join(", then ")}</small>
-        ) : (
-          member.sessions.length === 0 && <small>its messages wait</small>
-        )}
+        {member.sessions.length === 0 && legs.length === 0 && <small>its messages wait</small>}
       </span>
       <small class="last">
+        {legs.length > 0 && <span>reached by {legs.map(({ way }) => way).join(", then ")}</span>}
         {evidence && member.evidence && (
-          <>
+          <span>
             {oneLine(evidence, TEXT_MAX)}, <When ms={member.evidence.at_ms} />
-          </>
+          </span>
         )}
       </small>
     </li>

@@ -180,7 +180,7 @@ function Timeline({ name, doings }: { name: string; doings: Doings }) {
     if (live && items.length < STEP) void attempt(readBack);
   }, [live]);
   return (
-    <section class="part" aria-labelledby="timeline">
+    <section class="part timeline" aria-labelledby="timeline">
       <h2 id="timeline">Timeline</h2>
       <p class="line" role="group" aria-label="Show">
         {CHOICES.map(([choice, title]) => (
@@ -190,7 +190,7 @@ function Timeline({ name, doings }: { name: string; doings: Doings }) {
         ))}
       </p>
       {items.length === 0 && <p class="none">Nothing is known yet.</p>}
-      <ol class="items timeline" aria-live="off">
+      <ol class="items" aria-live="off">
         {items.slice(0, shown).map((item) => (
           <li key={item.key} class={item.kind}>
             <Line item={item} name={name} />
@@ -239,6 +239,8 @@ function Line({ item, name }: { item: Item; name: string }) {
   );
 }
 
+const recipient = (target: string): string => (target === "*" ? "everybody" : plain(nameOf(target)));
+
 function Said({ message, name }: { message: Message; name: string }) {
   const place = placeOf(message, visitor.value?.member ?? "");
   const happened = happening(message);
@@ -248,11 +250,11 @@ function Said({ message, name }: { message: Message; name: string }) {
       <span class="words">
         {happened ? (
           <>
-            <b>{plain(message.from)}</b> <i>{happened}</i> ({plain(nameOf(message.target))})
+            <b>{plain(message.from)}</b> <i>{oneLine(happened, TEXT_MAX)}</i> ({plain(nameOf(message.target))})
           </>
         ) : (
           <>
-            <b>{message.from === name ? `→ ${plain(nameOf(message.target))}` : `${plain(message.from)} →`}</b>{" "}
+            <b>{message.from === name ? `→ ${recipient(message.target)}` : `${plain(message.from)} →`}</b>{" "}
             {oneLine(message.title || message.body, TEXT_MAX)}
           </>
         )}

@@ -48,7 +48,7 @@ function Roster() {
       </header>
       <div class="scroll" tabIndex={0} role="region" aria-label="Content">
         {where.value.of && <p class="hint">No member is called {plain(where.value.of)}.</p>}
-        <table>
+        <table class="roster">
           <thead>
             <tr>
               <th>Name</th>

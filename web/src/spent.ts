@@ -25,10 +25,12 @@ export function totalOf(spent: readonly Spent[]): Total {
 const dollars = (digits: number) =>
   new Intl.NumberFormat(undefined, { style: "currency", currency: "USD", maximumFractionDigits: digits });
 const exact = dollars(2);
+const SMALLEST = 0.0001;
 const small = dollars(4);
 
 /** Return a cost as people write it; small ones with more digits. */
 export function costOf({ cost, exchanges, unpriced }: Total): string {
   if (exchanges && exchanges === unpriced) return "no price";
+  if (cost > 0 && cost < SMALLEST) return `< ${small.format(SMALLEST)}`;
   return (cost > 0 && cost < 0.1 ? small : exact).format(cost);
 }

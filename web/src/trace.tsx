@@ -54,10 +54,13 @@ export function OneExchange({ row }: { row: Activity }) {
   return (
     <details class="exchange" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
-        <When ms={row.ts_ms} /> <b>{plain(model)}</b>{" "}
-        {input === null && output === null ? "tokens not captured" : `${tokens(input)} → ${tokens(output)} tokens`}
-        {duration === null ? "" : `, ${(duration / 1000).toFixed(1)} s`}
-        {tools.length ? `, called ${tools.map(({ name }) => plain(name)).join(", ")}` : ""}
+        <When ms={row.ts_ms} />{" "}
+        <span>
+          <b>{plain(model)}</b>{" "}
+          {input === null && output === null ? "tokens not captured" : `${tokens(input)} → ${tokens(output)} tokens`}
+          {duration === null ? "" : `, ${(duration / 1000).toFixed(1)} s`}
+          {tools.length ? `, called ${tools.map(({ name }) => plain(name)).join(", ")}` : ""}
+        </span>
       </summary>
       {/* An exchange can be long, and most are never opened. */}
       {open && <pre class="data">{plain(JSON.stringify(row.event["entry"], null, 2) ?? "")}</pre>}

@@ -19,6 +19,7 @@ test("a total counts calls without a price apart", () => {
 
 test("a small cost keeps its digits, and no price is no cost", () => {
   assert.match(costOf(totalOf([spent(0.0123)])), /0.0123/);
+  assert.match(costOf(totalOf([spent(0.000002)])), /^< .*0.0001/);
   assert.equal(costOf(totalOf([spent(null)])), "no price");
   assert.match(costOf(totalOf([])), /0.00/);
 });
