@@ -146,7 +146,7 @@ console: $(STAMPS)/console ## build the web console
 
 docs: $(STAMPS)/site ## build the documentation, strictly; the hub serves it at /docs
 
-shots: $(STAMPS)/dev $(STAMPS)/console $(STAMPS)/site $(STAMPS)/debian ## pictures of the console and the documentation in build/shots, to look at
+shots: $(STAMPS)/dev $(STAMPS)/console $(STAMPS)/site $(STAMPS)/debian $(STAMPS)/pipeline ## pictures of the console and the documentation in build/shots, to look at
 	@$(BIN)/python -m scripts.shots $(ARGS)
 
 dist: $(STAMPS)/console $(STAMPS)/site ## build a whole wheel and sdist in dist/, with the console, the documentation and the commit
@@ -242,7 +242,7 @@ $(STAMPS)/web: $(addprefix $(WEB)/,package.json package-lock.json .npmrc) $(STAM
 
 # The console's types come from the hub's own frames, so a change in those builds it anew.
 $(STAMPS)/console: $(STAMPS)/web $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
-                   $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/console/*.py) \
+                   $(filter-out %.d.ts,$(wildcard $(WEB)/src/* $(WEB)/public/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/console/*.py) \
                    src/tieline/wire/protocol.py $(wildcard src/tieline/protocols/*/__init__.py) \
                    src/tieline/wire/openapi.py src/tieline/wire/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)

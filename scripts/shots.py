@@ -1,24 +1,26 @@
 """Screenshots of every page of the console, and of the first pages of the documentation, for a person to look at.
 
-    python -m scripts.shots [--out FOLDER]
+    python -m scripts.shots [--out FOLDER] [--images]
 
-Used by: `make shots`, before a release and after a change of a page's style. Uses: the demo's traffic, a hub in this
-process, and Debian's Chromium. Each page is taken light and dark, on a screen and on a phone. A page that is wider than
-its window, or has an error, is named at the end, and the exit code is 1.
+Used by: `make shots`, before a release and after a change of a page's style. Uses: the demo's traffic, the pipeline's
+report about a generated log, hubs in this process, and Debian's Chromium. Each page is taken light and dark, on a
+screen and on a phone. A page that is wider than its window, or has an error, is named at the end, and the exit code
+is 1. `--images` also writes the pictures of the documentation, compressed.
 """
 
 import argparse
 import asyncio
+import base64
 import json
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, StorageState, async_playwright
 
 from tieline.server.hub import Options, RunningHub
 
@@ -27,9 +29,23 @@ TIELINE = Path(sys.executable).with_name("tieline")
 WIDTHS = {1440: 900, 390: 844}
 """Width and height of a screen, and of a phone."""
 SCHEMES = ("light", "dark")
-CONSOLE = ("home", "live", "talk", "members", "objectives", "search", "insights")
+CONSOLE = ("home", "live", "talk", "members", "objectives", "search/header", "nowhere")
 SPOKEN = "It is the byte order of the header."
 """A message of the demo, which is shown with its receipts."""
+REPORTED = 30_000
+"""Events of the log that the pictures of the pipeline's report are about."""
+IMAGES = {
+    "console-home": "home-1440-light",
+    "console-live": "message-1440-light",
+    "console-member": "member-1440-dark",
+    "console-objective": "objective-1440-light",
+    "console-insights": "insights-1440-light",
+    "console-phone": "talk-390-dark",
+}
+"""Pictures of the documentation, and the pictures of the console that they are."""
+IMAGES_FOLDER = ROOT / "docs" / "images"
+_QUALITY = 80
+"""Quality of the documentation's pictures: text stays sharp, and no picture has more than 150 KB."""
 DOCS = ("", "start/", "howto/team/", "reference/cli/", "security/", "troubleshooting/")
 _SETTLED_MS = 600
 """Time after the last request, in which a page draws what came. The pictures are for people, who look again."""
@@ -39,6 +55,15 @@ def demo_home() -> Path:
     """Run the demo. Return the home with its traffic."""
     done = subprocess.run([TIELINE, "demo", "--fast", "--keep", "--json"], check=True, capture_output=True)
     return Path(json.loads(done.stdout)["home"])
+
+
+def reported_home(folder: Path) -> Path:
+    """Generate the log of a busy team, and run the pipeline over it. Return the home."""
+    home = folder / "busy"
+    generate = [sys.executable, "-m", "bench.synth", "--out", str(home), "--events", str(REPORTED)]
+    subprocess.run(generate, check=True, capture_output=True, cwd=ROOT)
+    subprocess.run([TIELINE, "pipeline", "run", "--home", home], check=True, capture_output=True)
+    return home
 
 
 def login_link(home: Path) -> str:
@@ -69,8 +94,10 @@ async def chromium() -> AsyncIterator[Browser]:
 class Camera:
     """Takes pictures of pages, and notes the pages that look wrong to a program."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, images: Path | None = None) -> None:
         self._out = out
+        # Folder of the documentation's pictures, if they are written too.
+        self._images = images
         # Sentences about pages that are too wide or have an error.
         self.complaints: list[str] = []
 
@@ -82,6 +109,15 @@ class Camera:
         if beyond > 0:
             self.complaints.append(f"{name} is {beyond} px wider than its window")
         await page.screenshot(path=self._out / f"{name}.png")
+        for image, taken in IMAGES.items():
+            if self._images and name == f"console-{taken}":
+                await self._compress(page, self._images / f"{image}.webp")
+
+    async def _compress(self, page: Page, path: Path) -> None:
+        """Write a picture of the page in a form that is small."""
+        session = await page.context.new_cdp_session(page)
+        found = await session.send("Page.captureScreenshot", {"format": "webp", "quality": _QUALITY})
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(found["data"]))
 
     def watch(self, page: Page, name: str) -> None:
         """Note the errors of a page."""
@@ -92,10 +128,26 @@ async def console_pages(page: Page, camera: Camera, url: str, name: str) -> None
     """Take every page of the console, and one message with its receipts."""
     for one in CONSOLE:
         await page.goto(f"{url}/#/{one}")
-        await camera.take(page, f"console-{one}-{name}")
+        await camera.take(page, f"console-{one.partition('/')[0]}-{name}")
+    await page.goto(f"{url}/#/members")
+    await page.locator("tbody td a").first.click()
+    await camera.take(page, f"console-member-{name}")
+    await page.goto(f"{url}/#/objectives")
+    await page.locator("a.card").first.click()
+    await camera.take(page, f"console-objective-{name}")
     await page.goto(f"{url}/#/live")
     await page.locator("main").get_by_text(SPOKEN).first.click()
     await camera.take(page, f"console-message-{name}")
+    await page.goto(f"{url}/#/home")
+    await page.keyboard.press("?")
+    await camera.take(page, f"console-keys-{name}")
+
+
+async def report_page(page: Page, camera: Camera, url: str, name: str) -> None:
+    """Take the page with the pipeline's report."""
+    await page.goto(f"{url}/#/insights")
+    await page.locator("figure").first.wait_for()
+    await camera.take(page, f"console-insights-{name}")
 
 
 async def docs_pages(page: Page, camera: Camera, url: str, name: str) -> None:
@@ -105,47 +157,72 @@ async def docs_pages(page: Page, camera: Camera, url: str, name: str) -> None:
         await camera.take(page, f"docs-{one.strip('/').replace('/', '-') or 'index'}-{name}")
 
 
-async def take_all(home: Path, out: Path) -> list[str]:
-    """Take all pictures into the folder `out`. Return complaints about pages."""
-    camera = Camera(out)
-    async with running(home) as url, chromium() as browser:
-        entry = await browser.new_page()
-        await entry.goto(url)
-        await camera.take(entry, "console-entry")
-        link = await asyncio.to_thread(login_link, home)
-        await entry.goto(f"{url}/#{urlsplit(link).fragment}")
-        await entry.get_by_text("Connected", exact=True).wait_for()
-        session = await entry.context.storage_state()
-        for width, height in WIDTHS.items():
-            for scheme in SCHEMES:
-                name = f"{width}-{scheme}"
-                page = await browser.new_page(
-                    viewport={"width": width, "height": height},
-                    color_scheme="dark" if scheme == "dark" else "light",
-                    storage_state=session,
-                )
-                camera.watch(page, name)
+async def log_in(browser: Browser, home: Path, url: str, camera: Camera | None = None) -> StorageState:
+    """Log the owner of a hub in. Take the way in, if there is a camera. Return the cookies."""
+    page = await browser.new_page()
+    await page.goto(url)
+    if camera:
+        await camera.take(page, "console-entry")
+    link = await asyncio.to_thread(login_link, home)
+    await page.goto(f"{url}/#{urlsplit(link).fragment}")
+    await page.get_by_text("Connected", exact=True).wait_for()
+    return await page.context.storage_state()
+
+
+async def in_each_window(
+    browser: Browser, session: StorageState, camera: Camera, take: Callable[[Page, str], Awaitable[None]]
+) -> None:
+    """Call `take` with a page of each size, light and dark, and with the name of its kind."""
+    for width, height in WIDTHS.items():
+        for scheme in SCHEMES:
+            page = await browser.new_page(
+                viewport={"width": width, "height": height},
+                color_scheme="dark" if scheme == "dark" else "light",
+                storage_state=session,
+            )
+            camera.watch(page, f"{width}-{scheme}")
+            await take(page, f"{width}-{scheme}")
+            await page.close()
+
+
+async def take_all(home: Path, reported: Path, camera: Camera) -> None:
+    """Take all pictures."""
+    async with chromium() as browser:
+        async with running(home) as url:
+            session = await log_in(browser, home, url, camera)
+
+            async def everything(page: Page, name: str) -> None:
                 await console_pages(page, camera, url, name)
                 await docs_pages(page, camera, url, name)
-                await page.close()
-    return camera.complaints
+
+            await in_each_window(browser, session, camera, everything)
+        async with running(reported) as url:
+            session = await log_in(browser, reported, url)
+
+            async def report(page: Page, name: str) -> None:
+                await report_page(page, camera, url, name)
+
+            await in_each_window(browser, session, camera, report)
 
 
 def main() -> int:
     """Take all pictures, and print where they are and what is wrong. Return the exit code."""
     parser = argparse.ArgumentParser(description="Take screenshots of the console and of the documentation.")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "shots", help="folder of the pictures")
-    out: Path = parser.parse_args().out
+    parser.add_argument("--images", action="store_true", help="also write the pictures of the documentation")
+    options = parser.parse_args()
+    out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
+    camera = Camera(out, IMAGES_FOLDER if options.images else None)
     home = demo_home()
     try:
-        complaints = asyncio.run(take_all(home, out))
+        asyncio.run(take_all(home, reported_home(home.parent), camera))
     finally:
         shutil.rmtree(home.parent)
-    for complaint in complaints:
+    for complaint in camera.complaints:
         print(complaint)
     print(f"{len(list(out.iterdir()))} pictures are in {out}")
-    return 1 if complaints else 0
+    return 1 if camera.complaints else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Builds the console into the Python package: one script and one style, named by their content, and the page. And the
 // page of a report, one file with its script and style inside, into which the command line puts a report.
 import { createHash } from "node:crypto";
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
@@ -18,6 +18,9 @@ const options = {
   legalComments: "none",
   logLevel: "warning",
 };
+/** Most bytes of the script and the style, compressed: a phone with a slow connection has them in a second or two. */
+const PACKED_MAX = 150_000;
+
 const made = await build({
   ...options,
   entryPoints: { app: "src/main.tsx", style: "src/style.css" },
@@ -35,10 +38,13 @@ for (const file of made.outputFiles) {
   await writeFile(new URL(names[`${base}.${kind}`], out), file.contents);
   total += gzipSync(file.contents, { level: 9 }).length;
 }
+if (total > PACKED_MAX) throw new Error(`the console has ${total} bytes gzipped, more than ${PACKED_MAX}`);
 const page = (await readFile(new URL("src/index.html", import.meta.url), "utf8"))
   .replace("app.js", names["app.js"])
   .replace("style.css", names["style.css"]);
 await writeFile(new URL("index.html", out), page);
+// The manifest and the icons, by which a phone installs the page.
+await cp(new URL("public/", import.meta.url), out, { recursive: true });
 
 const [script] = (await build({ ...options, entryPoints: { report: "src/report.tsx" }, format: "iife" })).outputFiles;
 const style = made.outputFiles.find((file) => file.path.endsWith("style.css"));

@@ -42,6 +42,7 @@ async def test_the_first_pages_fit_a_phone_and_axe_finds_nothing_serious(there: 
 async def test_the_console_links_the_documentation_also_on_a_phone(there: Office) -> None:
     page = await there.enter(viewport={"width": 390, "height": 844})
     assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    await page.get_by_role("button", name="More").click()
     await page.get_by_role("link", name="Docs").click()
     await expect(page).to_have_url(f"{there.url}/docs/")
     await expect(page.get_by_role("heading", level=1)).to_contain_text("Tieline")

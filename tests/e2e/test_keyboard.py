@@ -9,6 +9,8 @@ from tieline.client import Client
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 STOPS_MAX = 60
+LONG = "a-member-with-a-name-as-long-as-names-of-members-get-in-hubs"
+"""A member's name of 60 characters."""
 
 
 async def come_in(there: Office) -> Page:
@@ -103,6 +105,114 @@ async def test_a_person_goes_from_page_to_page_and_blocks_an_objective(there: Of
     await expect(page.locator(".turn.event").last).to_contain_text("objective blocked: no wind")
     # The pressed button is gone, and the focus does not jump to the top of the page.
     await expect(page.locator("#main")).to_be_focused()
+
+
+async def fill(page: Page, submit: str) -> None:
+    """Fill every field of the open dialog from the keyboard, then press its button `submit`."""
+    for _ in range(STOPS_MAX):
+        here = page.locator("dialog :focus")
+        tag, kind, text = await here.evaluate("one => [one.tagName, one.type, one.textContent.trim()]")
+        if tag == "BUTTON" and text == submit:
+            await page.keyboard.press("Enter")
+            return
+        if tag == "SELECT":
+            await page.keyboard.press("ArrowDown")
+        elif kind == "checkbox":
+            await page.keyboard.press("Space")
+        elif kind != "file":
+            await page.keyboard.type("from the keyboard")
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"the button {submit} of the dialog was not reached")
+
+
+async def open_dialog(page: Page, name: str) -> Locator:
+    """Open a dialog with its button. It has the focus, and fits on a screen and on a phone."""
+    button = page.get_by_role("button", name=name, exact=True)
+    await walk(page, button)
+    await page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.locator(":focus")).to_have_count(1)
+    for width in (390, 1280):
+        await page.set_viewport_size({"width": width, "height": 800})
+        beyond = await dialog.evaluate(
+            """dialog => {
+                const { left, right } = dialog.getBoundingClientRect();
+                const all = [...dialog.querySelectorAll("*")].map((one) => one.getBoundingClientRect());
+                const within = all.every((box) => !box.width || (box.left >= left && box.right <= right));
+                return [within, left >= 0 && right <= innerWidth, dialog.scrollWidth - dialog.clientWidth];
+            }"""
+        )
+        assert beyond == [True, True, 0], (name, width)
+    return dialog
+
+
+async def use_dialog(page: Page, name: str, submit: str | None = None) -> None:
+    """Close a dialog with Escape, which returns to its button. Then open it again, fill it and submit it."""
+    button = page.get_by_role("button", name=name, exact=True)
+    dialog = await open_dialog(page, name)
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await expect(button).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(dialog.locator(":focus")).to_have_count(1)
+    await fill(page, submit or name)
+    await expect(dialog).to_have_count(0)
+
+
+async def test_every_dialog_is_used_from_the_keyboard_and_long_names_fit(there: Office) -> None:
+    for name in (LONG, "n" * 60):
+        await there.there.add(name)
+    page = await come_in(there)
+    status = page.locator("h1 + .status")
+    await page.goto(f"{there.url}/#/objectives")
+    await use_dialog(page, "New objective", "Create")
+    await expect(page.get_by_role("heading", name="from the keyboard", level=1)).to_be_visible()
+    await expect(status).to_have_text("active")
+    await use_dialog(page, "Block")
+    await expect(status).to_have_text("blocked")
+    await use_dialog(page, "Change reason")
+    await use_dialog(page, "Reassign")
+    await use_dialog(page, "Watchers", "Change")
+    await expect(page.locator("dt:text-is('Watchers') + dd")).to_have_text(LONG)
+    await use_dialog(page, "Cancel objective")
+    await expect(status).to_have_text("cancelled")
+    root = await there.there.join("root")
+    made = await root.create_objective("w" * 60, "it is done", "root")
+    await page.goto(f"{there.url}/#/objectives/{made.id}")
+    await use_dialog(page, "Complete")
+    await expect(status).to_have_text("done")
+    await page.goto(f"{there.url}/#/talk/%40{LONG}")
+    await use_dialog(page, "Pause")
+    await expect(page.get_by_role("alert")).to_contain_text("is paused")
+    await page.goto(f"{there.url}/#/members/{LONG}")
+    await use_dialog(page, "Rotate")
+    await expect(page.get_by_text("There is one token now.")).to_be_visible()
+    await use_dialog(page, "Remove member")
+    await expect(page.get_by_role("heading", name="Members", level=1)).to_be_visible()
+    await expect(page.get_by_role("link", name=LONG)).to_have_count(0)
+
+
+async def test_letters_open_pages_and_a_question_mark_shows_the_keys(there: Office) -> None:
+    page = await come_in(there)
+    for letter, name in (("l", "Live"), ("m", "Members"), ("o", "Objectives"), ("s", "Search"), ("h", "Home")):
+        await page.locator("#main").focus()
+        await page.keyboard.press("g")
+        await page.keyboard.press(letter)
+        await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
+    await page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    await expect(keys).to_contain_text("g l")
+    # A letter in the dialog is no command.
+    await page.keyboard.press("g")
+    await page.keyboard.press("m")
+    await expect(page.get_by_role("heading", name="Home", level=1)).to_have_count(1)
+    await page.keyboard.press("Escape")
+    await expect(keys).to_have_count(0)
+    await page.goto(f"{there.url}/#/talk/%40alice")
+    box = page.get_by_label("Say something to @alice")
+    await box.press_sequentially("go? g m /")
+    await expect(box).to_have_value("go? g m /")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 async def test_what_is_typed_right_after_the_palette_was_asked_for_is_typed_into_it(there: Office) -> None:

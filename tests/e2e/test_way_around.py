@@ -4,6 +4,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.browsers import Office
+from tieline.contract.objective import Complete
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -60,3 +61,53 @@ async def test_a_channel_is_named_by_its_first_letters(there: Office) -> None:
     await box.press_sequentially("please")
     await box.press("Enter")
     assert (await anext(aiter(alice))).message.body == "look at #design please"
+
+
+async def test_an_address_of_nothing_says_so_and_leads_back(there: Office) -> None:
+    root = await there.there.join("root")
+    await root.create_objective("Ship it", "it is shipped", "alice")
+    page = await there.enter()
+    for path, words in (
+        ("#/nowhere", "There is no page “nowhere”."),
+        ("#/constructor", "There is no page “constructor”."),
+        ("#/talk/%40nobody", "No member is called “nobody”."),
+        ("#/talk/%23nothing", "There is no channel “nothing”."),
+        ("#/talk/obj%3Anone", "There is no such objective that you may see."),
+        ("#/talk/what", "There is no conversation “what”."),
+        ("#/members/nobody", "No member is called nobody."),
+        ("#/objectives/none", "There is no objective “none” that you may see."),
+        ("#/live?m=none&at=1", "There is no such message that you may see."),
+    ):
+        await page.goto(f"{there.url}/{path}")
+        await expect(page.get_by_text(words)).to_be_visible()
+        await expect(page.get_by_role("textbox", name="Say something")).to_have_count(0)
+    await page.goto(f"{there.url}/#/talk/%40nobody")
+    await page.get_by_role("link", name="Go to #general").click()
+    await expect(page.get_by_role("textbox", name="Say something to #general")).to_be_visible()
+
+
+async def test_the_list_of_conversations_folds_and_has_the_newest_first_and_no_ended_objective(there: Office) -> None:
+    root, alice, bob = [await there.there.join(name) for name in ("root", "alice", "bob")]
+    await bob.send("@root", "first")
+    await alice.send("@root", "second")
+    ended = await root.create_objective("Ended work", "it is done", "root")
+    await root.create_objective("Open work", "it is done", "alice")
+    page = await there.enter(path="#/home")
+    places = page.get_by_role("navigation", name="Conversations")
+    direct = places.locator("details", has=page.get_by_role("heading", name="Direct"))
+    await expect(direct.locator("a .name")).to_have_text(["@alice", "@bob"])
+    await bob.send("@root", "third")
+    await expect(direct.locator("a .name")).to_have_text(["@bob", "@alice"])
+    await expect(places.get_by_role("link", name="Ended work")).to_be_visible()
+    await root.change_objective(ended.id, Complete("done"))
+    await expect(places.get_by_role("link", name="Ended work")).to_have_count(0)
+    await expect(places.get_by_role("link", name="Open work")).to_be_visible()
+    await expect(places.get_by_role("link", name="1 ended")).to_be_visible()
+    # A folded group still says how much is unread in it, and stays folded.
+    await direct.get_by_role("heading").click()
+    await expect(direct.locator("summary")).to_contain_text("3 unread")
+    await page.reload()
+    await expect(direct.locator("summary")).to_contain_text("3 unread")
+    await expect(places.get_by_role("link", name="@bob")).to_have_count(0)
+    await direct.get_by_role("heading").click()
+    await expect(places.get_by_role("link", name="@bob")).to_be_visible()

@@ -6,6 +6,7 @@ import { gapped } from "./gaps.ts";
 import { plain } from "./plain.ts";
 import type { components } from "./shapes.d.ts";
 import { dayOf, timeOf } from "./clock.ts";
+import { scheme } from "./theme.ts";
 
 export interface Line {
   label: string;
@@ -90,7 +91,7 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
       resized.disconnect();
       chart.destroy();
     };
-  }, [at, lines]);
+  }, [at, lines, scheme.value]);
   const words = lines.map((line) => `${line.label}: ${summary(line.values)} ${unit}`).join("; ");
   return (
     <figure>

@@ -10,9 +10,9 @@ import { LongList } from "./list.tsx";
 import { Day, Turn } from "./message.tsx";
 import { useOpening } from "./opening.ts";
 import { Pause } from "./pause.tsx";
-import { Choice } from "./places.tsx";
+import { Choice, unknownAt } from "./places.tsx";
 import { plain } from "./plain.ts";
-import { where } from "./route.ts";
+import { address, where } from "./route.ts";
 import { Gaze } from "./seen.ts";
 import { Share } from "./share.tsx";
 import { attempt, channels, hub, seesAll, visitor } from "./state.ts";
@@ -59,7 +59,8 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   const [reply, setReply] = useState<Message | null>(null);
   const [shown, setShown] = useState({ first: 0, last: 0, atEnd: true });
   const rows = backlog.rows.value;
-  const target = writesTo(place, rows, me);
+  const unknown = unknownAt(place);
+  const target = unknown === null ? writesTo(place, rows, me) : null;
   const fresh = line === null ? undefined : rows.find((message) => message.offset >= line);
 
   return (
@@ -71,7 +72,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
         <Share asks={asksAt(place, seesAll.value)} place={place} />
       </header>
       {rows.length === 0 ? (
-        <Empty backlog={backlog} place={place} />
+        <Empty backlog={backlog} place={place} unknown={unknown} />
       ) : (
         <div class="reel">
           <LongList
@@ -109,7 +110,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
       {target !== null ? (
         <Compose target={target} thread={threadOf(place)} reply={reply} done={() => setReply(null)} />
       ) : (
-        <p class="hint">{whyNot(place)}</p>
+        <p class="hint">{unknown ?? whyNot(place)}</p>
       )}
     </section>
   );
@@ -187,10 +188,14 @@ function Ways({ unseen, first, last, atEnd, go, end }: WaysProps) {
   );
 }
 
-function Empty({ backlog, place }: { backlog: Backlog; place: Place }) {
+function Empty({ backlog, place, unknown }: { backlog: Backlog; place: Place; unknown: string | null }) {
   return (
     <div class="empty">
-      {targetOf(place) !== null || backlog.isWhole.value ? (
+      {unknown !== null ? (
+        <p>
+          <a href={address("talk")}>Go to {GENERAL}</a>
+        </p>
+      ) : targetOf(place) !== null || backlog.isWhole.value ? (
         <p>Nothing was said here yet.</p>
       ) : (
         <p>

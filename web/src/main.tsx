@@ -1,5 +1,5 @@
 // The console: the frame around its pages, and the way in.
-import { render } from "preact";
+import { type ComponentType, render } from "preact";
 import { useEffect } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { Places, Talk, unread } from "./conversations.tsx";
@@ -7,77 +7,149 @@ import { OneDevice } from "./devices.tsx";
 import { Entry } from "./entry.tsx";
 import { Guard } from "./guard.tsx";
 import { Home } from "./home.tsx";
+import { Icon } from "./icons.tsx";
 import { Insights } from "./insights.tsx";
+import { Keys, openKeys } from "./keys.tsx";
 import { Live } from "./live.tsx";
 import { Members } from "./members.tsx";
 import { Aside } from "./message.tsx";
 import { Objectives } from "./objectives.tsx";
+import { PAGES, pages } from "./pages.ts";
 import { Palette, openPalette } from "./palette.tsx";
 import { Pauses } from "./pause.tsx";
+import { plain } from "./plain.ts";
 import { address, where } from "./route.ts";
+import { followScreen } from "./screen.ts";
 import { Search } from "./search.tsx";
-import { attempt, hub, leave, look, notice, objectives, seesAll, tell, visitor } from "./state.ts";
+import { attempt, hub, leave, look, notice, objectives, tell, visitor } from "./state.ts";
+import { THEMES, choose, theme } from "./theme.ts";
 
 /** The page of one device has no entry in the list of pages: a link leads to it. */
 const DEVICE = "devices";
-const PAGES = [
-  ["home", "Home", Home],
-  ["live", "Live", Live],
-  ["talk", "Conversations", Talk],
-  ["members", "Members", Members],
-  ["objectives", "Objectives", Objectives],
-  ["search", "Search", Search],
-  ["insights", "Insights", Insights],
-] as const;
+const DRAWN: ReadonlyMap<string, ComponentType> = new Map([
+  ["home", Home],
+  ["live", Live],
+  ["talk", Talk],
+  ["members", Members],
+  ["objectives", Objectives],
+  ["search", Search],
+  ["insights", Insights],
+  [DEVICE, OneDevice],
+]);
+
+function Pages({ of }: { of: typeof PAGES }) {
+  const { page } = where.value;
+  const blocked = objectives.value.filter((one) => one.status === "blocked").length;
+  const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
+  return (
+    <ul>
+      {of.map(({ name, title, tab }) => {
+        const [count, word] = counts[name] ?? [0, ""];
+        return (
+          <li key={name} class={tab ? "tab" : "rest"}>
+            <a href={address(name)} aria-current={page === name ? "page" : undefined}>
+              <Icon of={name} />
+              <span class="name">{title}</span>
+              {count > 0 && (
+                <span class="badge">
+                  {count}
+                  <span class="sr"> {word}</span>
+                </span>
+              )}
+            </a>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+/** True if the pages behind "More" are shown, on a phone. */
+const more = signal(false);
+const closeMore = () => {
+  more.value = false;
+};
+addEventListener("hashchange", closeMore);
+
+function Side() {
+  const { page } = where.value;
+  const others = pages.value.filter(({ tab }) => !tab);
+  return (
+    <nav
+      class={more.value ? "side open" : "side"}
+      aria-label="Pages"
+      onKeyDown={(event) => event.key === "Escape" && closeMore()}
+    >
+      <p class="brand">Tieline</p>
+      <Pages of={pages.value} />
+      <button
+        type="button"
+        class={others.some(({ name }) => name === page) ? "more here" : "more"}
+        aria-expanded={more.value}
+        aria-controls="more"
+        onClick={() => {
+          more.value = !more.value;
+        }}
+      >
+        <Icon of="more" />
+        More
+      </button>
+      <Places />
+      <Link />
+      <div class="foot" id="more">
+        <div class="others">
+          <Pages of={others} />
+        </div>
+        <p>
+          <button type="button" class="quiet" onClick={() => act(openPalette)}>
+            Go to… <kbd>Ctrl K</kbd>
+          </button>
+        </p>
+        <p>
+          <button type="button" class="quiet" onClick={() => act(openKeys)}>
+            Keys <kbd>?</kbd>
+          </button>
+          <a href="/docs/">Docs</a>
+        </p>
+        <p>
+          <label>
+            Theme{" "}
+            <select
+              value={theme.value}
+              onChange={(event) => choose(THEMES.find((one) => one === event.currentTarget.value) ?? "system")}
+            >
+              {THEMES.map((one) => (
+                <option key={one}>{one}</option>
+              ))}
+            </select>
+          </label>
+        </p>
+        <p class="me">
+          <span title={visitor.value?.member}>{plain(visitor.value?.member ?? "")}</span>{" "}
+          <button type="button" class="quiet" onClick={() => void attempt(leave)}>
+            Sign out
+          </button>
+        </p>
+      </div>
+    </nav>
+  );
+}
+
+function act(work: () => void): void {
+  closeMore();
+  work();
+}
 
 function Console() {
   const { page } = where.value;
-  const Page = page === DEVICE ? OneDevice : (PAGES.find(([name]) => name === page)?.[2] ?? Home);
-  const blocked = objectives.value.filter((one) => one.status === "blocked").length;
-  const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
+  const Page = DRAWN.get(page) ?? Nowhere;
   return (
     <div class={`console${where.value.message ? " beside" : ""}`}>
       {/* No link: the text after the `#` is the address of the page. */}
       <button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
         Skip to the page
       </button>
-      <nav class="side" aria-label="Pages">
-        <p class="brand">Tieline</p>
-        <ul>
-          {PAGES.filter(([name]) => name !== "insights" || seesAll.value).map(([name, title]) => {
-            const [count, word] = counts[name] ?? [0, ""];
-            return (
-              <li key={name}>
-                <a href={address(name)} aria-current={page === name ? "page" : undefined}>
-                  <span class="name">{title}</span>
-                  {count > 0 && (
-                    <span class="badge">
-                      {count}
-                      <span class="sr"> {word}</span>
-                    </span>
-                  )}
-                </a>
-              </li>
-            );
-          })}
-        </ul>
-        <Places />
-        <div class="foot">
-          <button type="button" class="quiet" onClick={openPalette}>
-            Go to… <kbd>Ctrl K</kbd>
-          </button>
-          <p>
-            <a href="/docs/">Docs</a>
-          </p>
-          <Link />
-          <p>
-            {visitor.value?.member}{" "}
-            <button type="button" class="quiet" onClick={() => void attempt(leave)}>
-              Sign out
-            </button>
-          </p>
-        </div>
-      </nav>
+      <Side />
       <main id="main" tabIndex={-1}>
         <Pauses />
         <Guard
@@ -89,12 +161,27 @@ function Console() {
       </main>
       <Aside />
       <Palette />
+      <Keys />
       <p class={notice.value ? "toast" : "toast away"} role="status">
         {notice.value}
       </p>
     </div>
   );
 }
+
+const Nowhere = () => (
+  <section class="page">
+    <header class="bar">
+      <h1>Nothing here</h1>
+    </header>
+    <div class="empty">
+      <p>There is no page “{plain(where.value.page)}”.</p>
+      <p>
+        <a href={address("home")}>Go to the first page</a>
+      </p>
+    </div>
+  </section>
+);
 
 const LINKS = { opening: "Connecting…", live: "Connected", lost: "Connection lost; trying again…", out: "Signed out" };
 
@@ -138,4 +225,5 @@ async function arrive(): Promise<void> {
   }
 }
 
+followScreen();
 void arrive();

@@ -2,10 +2,13 @@
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
+import { isTyped, openKeys } from "./keys.tsx";
+import { pages } from "./pages.ts";
 import { plain } from "./plain.ts";
 import { go } from "./route.ts";
-import { attempt, leave, members, objectives, seesAll } from "./state.ts";
+import { attempt, leave, members, objectives } from "./state.ts";
 import { nameOf } from "./talk.ts";
+import { THEMES, choose as chooseTheme } from "./theme.ts";
 
 const open = signal(false);
 export const openPalette = () => {
@@ -13,8 +16,7 @@ export const openPalette = () => {
 };
 
 addEventListener("keydown", (event) => {
-  const typing = event.target instanceof Element && event.target.closest("input, textarea, select");
-  if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !typing)) {
+  if ((event.key === "k" && (event.ctrlKey || event.metaKey)) || (event.key === "/" && !isTyped(event))) {
     event.preventDefault();
     open.value = true;
   }
@@ -32,19 +34,14 @@ interface Choice {
 }
 
 function choices(asked: string): Choice[] {
-  const pages = ["home", "live", "talk", "members", "objectives", "search", ...(seesAll.value ? ["insights"] : [])].map(
-    (page) => ({
-      text: page === "talk" ? "Conversations" : page[0]?.toUpperCase() + page.slice(1),
-      hint: "page",
-      act: () => go(page),
-    }),
-  );
   return [
-    ...pages,
+    ...pages.value.map(({ name, title }) => ({ text: title, hint: "page", act: () => go(name) })),
     ...places.value.map((place) => ({ text: nameOf(place), hint: "conversation", act: () => go("talk", place) })),
     ...members.value.map((member) => ({ text: member.name, hint: "member", act: () => go("members", member.name) })),
     ...objectives.value.map((one) => ({ text: one.title, hint: "objective", act: () => go("objectives", one.id) })),
     { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) },
+    { text: "Keys", hint: "action", act: openKeys },
+    ...THEMES.map((one) => ({ text: `Theme: ${one}`, hint: "action", act: () => chooseTheme(one) })),
     { text: "Sign out", hint: "action", act: () => void attempt(leave) },
   ];
 }

@@ -15,7 +15,7 @@ from tieline.console.static_file import StaticFile, static_file
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Content security policy of the web console: browsers run only the console's own scripts. They load no pictures from
 other sites, and show the console in no frame of another page."""
