@@ -106,6 +106,18 @@ def test_a_program_that_leaves_others_in_its_group_takes_them_with_it(folder: Pa
 
 
 @pytest.mark.slow
+def test_a_signal_that_comes_while_the_program_starts_is_passed_on(folder: Path) -> None:
+    alive, ours = os.pipe()
+    # The runner's terminal hangs up at the first moment of the program. It once ended the guard alone, in one of three.
+    script = "kill -HUP $PPID; exec sleep 300"
+    command = [sys.executable, "-I", guard.__file__, str(alive), str(folder), guard.OWN_GROUP, "/bin/sh", "-c", script]
+    codes = {subprocess.run(command, check=False, pass_fds=(alive,)).returncode for _ in range(20)}
+    for descriptor in (alive, ours):
+        os.close(descriptor)
+    assert codes == {128 + signal.SIGHUP}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "code"), [("/nonexistent", 127), (os.devnull, 126)])
 def test_a_program_that_cannot_be_started_is_a_shells_exit_code(folder: Path, program: str, code: int) -> None:
     alive, ours = os.pipe()

@@ -170,6 +170,10 @@ def main(arguments: list[str]) -> int:
     put_back_terminal = _kept_terminal()
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, _no_action)
+    # The runner may end while the program starts. Then a signal that came too early must not end the guard.
+    early: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: early.append(number))
     try:
         # `Popen` does not pass the pipe and the folder's lock to the program: the program may outlive the guard.
         process = subprocess.Popen(command, process_group=0 if own_group else None)  # noqa: S603 - that is its purpose
@@ -178,6 +182,8 @@ def main(arguments: list[str]) -> int:
     guard = Guard(process, own_group=own_group)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: guard.signal(number))
+    for number in early:
+        guard.signal(number)
     threading.Thread(target=guard.end_when_released, args=(int(alive),), daemon=True).start()
     code = guard.wait()
     if code >= _SIGNALLED or guard.released.is_set():
