@@ -40,10 +40,11 @@ WEB          := web
 PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore --cache --cache-location $(WEB)/build/prettier
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
-# moves it, the terminal of the tests of `tieline run`, and the network of a test's other machine. They are there if a
-# file of each is.
-DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2 zsh fish
-DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip),$(shell command -v zsh),$(shell command -v fish))
+# moves it, the terminal of the tests of `tieline run`, the network of a test's other machine, and the server of the
+# PostgreSQL store. They are there if a file of each is.
+DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2 zsh fish postgresql
+CLUSTERS     := /etc/postgresql-common
+DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip),$(shell command -v zsh),$(shell command -v fish),$(wildcard /usr/lib/postgresql/*/bin/initdb))
 
 # Benchmarks have an environment of their own, with Debian's Python if it is there: it is built with optimisations, and costs
 # a tenth less than a Python that was built without. BENCH_PYTHON=… names another one.
@@ -56,7 +57,7 @@ BENCH_STAMPS  = $(MAKE) --no-print-directory $(if $(filter $(VENV),$(BENCH_VENV)
 BENCH_TABLE  := durable latency fanout ac7 channels relay backchannel peerbus
 
 SOURCES      := src tests bench scripts
-TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
+TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail postgres)
 
 .PHONY: help setup run demo test check coverage lint ready fresh soak programs bench bench-history bench-against bench-ready derive format console docs shots pipeline dist image lock clients clean again
 
@@ -77,10 +78,10 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
 	$(MEMORY) $(PYTEST) --numprocesses=$$(($$(nproc) + 1)) --hypothesis-profile=quick -m "not slow" $(ARGS)
 
-coverage: $(STAMPS)/dev ## the fast tests, and which lines of each module they do not run (ARGS="tests/core" narrows them)
+coverage: $(STAMPS)/dev $(STAMPS)/postgres ## the fast tests, and which lines of each module they do not run (ARGS="tests/core" narrows them)
 	$(PYTEST) -m "not slow" --cov --cov-report=term $(ARGS)
 
-lint: $(STAMPS)/dev $(STAMPS)/pipeline $(STAMPS)/console ## format, lint, types and import directions; of the console also its unit tests
+lint: $(STAMPS)/dev $(STAMPS)/pipeline $(STAMPS)/postgres $(STAMPS)/console ## format, lint, types and import directions; of the console also its unit tests
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary $(SOURCES)
@@ -133,6 +134,7 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 	$(COMPILE) --extra build -c requirements/dev.lock -o requirements/run.lock
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
 	$(COMPILE) --extra sail -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/sail.lock
+	$(COMPILE) --extra postgres -c requirements/dev.lock -o requirements/postgres.lock
 	$(COMPILE) --extra docs -c requirements/dev.lock -o requirements/docs.lock
 	$(COMPILE) --extra bench -c requirements/dev.lock -o requirements/bench.lock
 
@@ -227,9 +229,10 @@ $(STAMPS)/redis: $(STAMPS)/run $(if $(shell command -v redis-server),,again)
 	  echo "error: the benchmarks need Redis. As root: apt-get install redis-server" >&2; exit 1; }
 	@touch $@
 
-# Done again also when one of the packages is missing.
+# Done again also when one of the packages is missing. PostgreSQL's package would start a server; tests start their own.
 $(STAMPS)/debian: $(STAMPS)/dev $(if $(DEBIAN_THERE),,again)
 	@test -n "$(DEBIAN_THERE)" || { echo "installing $(DEBIAN)"; \
+	  { mkdir -p $(CLUSTERS) && { test -e $(CLUSTERS)/createcluster.conf || echo 'create_main_cluster = false' > $(CLUSTERS)/createcluster.conf; }; } && \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(DEBIAN); } >/dev/null; } || { \
 	  echo "error: the tests need packages of Debian. As root: apt-get install $(DEBIAN)" >&2; exit 1; }
 	@touch $@

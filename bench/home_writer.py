@@ -14,8 +14,8 @@ import apsw
 from tieline.contract.chain import GENESIS_DIGEST, link_digest
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_database
-from tieline.stores.sqlite.statements import load
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.statements import load
 
 _QUERIES = load(Path(__file__).with_name("synth.sql").read_text(encoding="utf-8"))
 _Row = tuple[Any, ...]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.store.writer import PARAMS
+from tests.stores.postgres_server import postgres_activity
 from tieline.contract.event import LogRow
 from tieline.core.readers import Cutoff
 from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore, StoreError
@@ -20,7 +22,11 @@ def sqlite(folder: Path) -> Opener:
     return lambda: SqliteActivity(folder, synchronous="OFF")
 
 
-STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
+def postgres(folder: Path) -> Opener:
+    return lambda: postgres_activity(folder)
+
+
+STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite, "postgres": postgres}
 
 
 class Scene:
@@ -50,7 +56,7 @@ class Scene:
         return [entry.offset for entry in self.store.select(ActivityQuery(**{"number": 1, **given}))]
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=PARAMS)
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(STORES[request.param](tmp_path / "home"))
     yield scene

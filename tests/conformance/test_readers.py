@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.stores.postgres_server import postgres_activity, postgres_store
 from tieline.contract.reader import Reader
 from tieline.core.store import ACTIVITY, MAIN, ActivityStore, Store
 from tieline.stores.sqlite import SqliteActivity, SqliteStore
@@ -15,6 +16,8 @@ Opener = Callable[[Path], Store | ActivityStore]
 STORES: dict[str, tuple[str, Opener]] = {
     "sqlite main": (MAIN, lambda folder: SqliteStore(folder, synchronous="OFF")),
     "sqlite activity": (ACTIVITY, lambda folder: SqliteActivity(folder, synchronous="OFF")),
+    "postgres main": (MAIN, postgres_store),
+    "postgres activity": (ACTIVITY, postgres_activity),
 }
 
 
@@ -39,7 +42,7 @@ class Scene:
         return Reader(name=name, log=self.log, position=position, by="ada", at_ms=5)
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if "postgres" in name else ()) for name in STORES])
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(*STORES[request.param], tmp_path / "home")
     yield scene

@@ -1,6 +1,7 @@
 """Fixtures for tests of the broker: a broker harness with the embedded store, which does not sync to disk here."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.core.doubles import BrokerHarness
 from tests.core.held_rooms import LIMITS, Room
 from tests.core.objective_team import Team
+from tests.stores.postgres_server import postgres_store
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
 from tieline.core.store import Store
@@ -17,9 +19,25 @@ MakeHarness = Callable[[Limits], BrokerHarness]
 
 
 @pytest.fixture
-def open_store(tmp_path: Path) -> Callable[[], Store]:
-    """Fixture: a function that opens the store of this test. Each call opens the same store."""
-    return lambda: SqliteStore(tmp_path, synchronous="OFF")
+def open_store(tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Fixture: a function that opens the store of this test. Each call opens the same store.
+
+    With `TIELINE_TEST_STORE=postgres` the store is in PostgreSQL, which closes connections only if somebody says so.
+    """
+    if os.environ.get("TIELINE_TEST_STORE") != "postgres":
+        yield lambda: SqliteStore(tmp_path, synchronous="OFF")
+        return
+    opened: list[Store] = []
+
+    def open_again() -> Store:
+        for store in opened:
+            store.close()
+        opened.append(postgres_store(tmp_path))
+        return opened[-1]
+
+    yield open_again
+    for store in opened:
+        store.close()
 
 
 @pytest.fixture

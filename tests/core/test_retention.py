@@ -1,5 +1,7 @@
 """Tests of retention: settled messages are deleted after a time. Unsettled messages and log rows are never deleted."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.core.conftest import MakeHarness
@@ -12,6 +14,7 @@ from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code
 from tieline.contract.reply import History, Receipts
+from tieline.stores.sqlite import SqliteStore
 
 DAY_MS = 24 * 3600 * 1000
 HOUR_MS = 3600 * 1000
@@ -203,7 +206,8 @@ def test_a_rollback_in_the_middle_of_a_pass_keeps_what_is_unsettled_again(harnes
     assert harness.bodies(bob) == ["599"]
 
 
-def test_free_space_is_given_back_in_small_steps_while_the_hub_is_idle(harness: BrokerHarness) -> None:
+def test_free_space_is_given_back_in_small_steps_while_the_hub_is_idle(tmp_path: Path) -> None:
+    harness = BrokerHarness(lambda: SqliteStore(tmp_path, synchronous="OFF"), Limits(retention_ms=DAY_MS))
     ada, bob = harness.join("ada"), harness.join("bob")
     harness.ask_all(*(c.Send(ada, content=content("@bob", "x" * 50_000)) for _ in range(400)))
     harness.ask(c.Advance(bob, ranges=((1, 400),)))

@@ -19,9 +19,9 @@ from tieline.core.quotes import quoted_forms
 from tieline.core.redaction import texts_of
 from tieline.server.config import BackupSection, ConfigError
 from tieline.server.config_origin import in_use
+from tieline.stores.rows import decode_message
 from tieline.stores.sqlite.database import UPGRADE_FOLDER, open_for_reading
 from tieline.stores.sqlite.files import FILES_FILE
-from tieline.stores.sqlite.rows import decode_message
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.wire.home import read_running

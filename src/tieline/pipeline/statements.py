@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 from string import Template
 
-from tieline.stores.sqlite.statements import load
+from tieline.stores.statements import load
 
 _COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
 _STATEMENTS = {

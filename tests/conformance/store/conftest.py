@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.store.writer import STORES, Opener, Writer
+from tests.conformance.store.writer import PARAMS, STORES, Opener, Writer
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=PARAMS)
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Fixture: a function that opens the store of this test. Each call opens the same store."""
     return STORES[request.param](tmp_path / "home")

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.core.doubles import content
+from tests.stores.postgres_server import postgres_store
 from tieline.contract import objective as o
 from tieline.contract.chain import digest
 from tieline.contract.event import (
@@ -38,7 +41,15 @@ def sqlite(folder: Path) -> Opener:
     return lambda: SqliteStore(folder, synchronous="OFF")
 
 
-STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
+def postgres(folder: Path) -> Opener:
+    return lambda: postgres_store(folder)
+
+
+STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite, "postgres": postgres}
+"""Functions that make the opener of a store, by the name of the store."""
+
+PARAMS = [pytest.param(name, marks=pytest.mark.slow if name == "postgres" else ()) for name in sorted(STORES)]
+"""The names of the stores, for parametrized tests. Those that need a server are slow."""
 
 
 _UNBLOCKED = o.Unblocked()

@@ -54,6 +54,8 @@ def explain(error: Exception, path: Path) -> Exception:
 
     Any other error is returned unchanged. `path` is the file of the database.
     """
+    if isinstance(error, DamagedError) and not error.hint:
+        error.hint = MENDING.get(path.name, "")
     if isinstance(error, StoreError):
         return error
     if _is_full(error, path):

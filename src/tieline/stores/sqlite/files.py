@@ -15,7 +15,7 @@ import msgspec
 
 from tieline.contract.file import CatalogueError, FileChange, FileEntry, FileKind
 from tieline.stores.sqlite.database import open_database
-from tieline.stores.sqlite.statements import load
+from tieline.stores.statements import load
 
 FILES_FILE = "files.db"
 

@@ -19,9 +19,9 @@ from tieline.contract.message import Kind, Level, Priority
 from tieline.core.store import ACTIVITY, MAIN, StoreError
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_for_reading
-from tieline.stores.sqlite.statements import load
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.stores.sqlite.words import Words
+from tieline.stores.statements import load
 
 LOGS = (MAIN, ACTIVITY)
 

@@ -16,8 +16,8 @@ import apsw
 from tieline.contract.message import Message
 from tieline.core.search_query import SearchQuery, Term
 from tieline.core.store import DamagedError, DiskError, StoreError
+from tieline.stores.rows import decode_message
 from tieline.stores.sqlite.database import explain, open_database
-from tieline.stores.sqlite.rows import decode_message
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.stores.sqlite.write_ahead_log import CHECKPOINT_PAGES

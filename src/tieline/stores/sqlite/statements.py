@@ -1,9 +1,8 @@
-"""Loads SQL statements by their names from a text, such as `queries.sql`."""
+"""The SQL statements of the SQLite stores by their names, from `queries.sql`."""
 
-import re
 from importlib.resources import files
 
-_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+from tieline.stores.statements import load
 
 
 def repeat(statement: str, count: int) -> str:
@@ -12,10 +11,5 @@ def repeat(statement: str, count: int) -> str:
     return head + keyword + ",".join([row] * count)
 
 
-def load(text: str) -> dict[str, str]:
-    """Return the SQL statements in `text` by name. The name is in a comment above each statement."""
-    parts = _NAME.split(text)[1:]
-    return {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}
-
-
 QUERIES = load(files("tieline.stores.sqlite").joinpath("queries.sql").read_text(encoding="utf-8"))
+"""The statements by name."""

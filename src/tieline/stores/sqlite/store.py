@@ -40,12 +40,7 @@ from tieline.core.store import (
     StoreError,
     TokenRow,
 )
-from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import explain, open_database, write_nothing
-from tieline.stores.sqlite.history import SqliteHistory
-from tieline.stores.sqlite.objectives import SqliteObjectives
-from tieline.stores.sqlite.readers import SqliteReaders
-from tieline.stores.sqlite.rows import (
+from tieline.stores.rows import (
     CONTENT,
     content_decoder,
     decode_message,
@@ -53,6 +48,11 @@ from tieline.stores.sqlite.rows import (
     member_row,
     page_bytes,
 )
+from tieline.stores.sqlite.channels import SqliteChannels
+from tieline.stores.sqlite.database import explain, open_database, write_nothing
+from tieline.stores.sqlite.history import SqliteHistory
+from tieline.stores.sqlite.objectives import SqliteObjectives
+from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES, repeat
 from tieline.stores.sqlite.trail import Trail
 from tieline.stores.sqlite.words import Words

@@ -1,4 +1,4 @@
-"""Rows of the main database as values of the contract: messages, members, and the snapshots of their inboxes."""
+"""Rows of every store as values of the contract: messages, members, and the snapshots of their inboxes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from tieline.contract.member import Member, MemberKind, Origin
 from tieline.contract.message import Content, Message, Signature
 from tieline.core.inbox import Image
 from tieline.core.store import DamagedError, MemberImage, MemberRow
-from tieline.stores.sqlite.database import MENDING
 
 content_decoder = msgspec.json.Decoder(Content)
 
@@ -33,7 +32,7 @@ def decode_message(row: Sequence[Any]) -> Message:
     try:
         said = content_decoder.decode(content)
     except msgspec.MsgspecError as error:
-        raise DamagedError(f"the message at offset {offset} is damaged: {error}", MENDING["tieline.db"]) from error
+        raise DamagedError(f"the message at offset {offset} is damaged: {error}") from error
     return Message(
         id=message_id,
         offset=offset,

@@ -1,0 +1,286 @@
+"""One connection to PostgreSQL, for one thread: buffered writes, one transaction per commit, and reads in between.
+
+The stores of this package use it. Writes wait in a queue. They travel together, without waiting for each answer, when
+a read must see them or when the store commits. So a batch usually costs one round trip and one sync of the server.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg.sql import SQL, Identifier
+from psycopg.types.numeric import Int8BinaryDumper
+
+from tieline.core.store import DamagedError, DiskError, StoreError
+from tieline.stores.postgres.columns import register
+from tieline.stores.statements import load
+
+# The driver warns about each answer that it skips after an error. The error itself is raised.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
+
+Row = tuple[Any, ...]
+
+QUERIES = load(files("tieline.stores.postgres").joinpath("queries.sql").read_text(encoding="utf-8"))
+"""The statements by name."""
+
+_ENCODED = {name: statement.encode() for name, statement in QUERIES.items()}
+
+_VERSION_MIN = 130000
+"""Oldest version of the server, as the server writes it: 13. Older ones have no `gen_random_uuid`."""
+
+_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+"""Settings with which the system notices within half a minute that the server's machine is gone."""
+_CONNECT_SECONDS = 10
+"""Timeout of a connection attempt. The default has no limit, so a start would hang if packets are lost."""
+
+_DISK_ERRORS = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,
+)
+"""Errors whose cause is the server, its disk or the network, and not the statement."""
+
+
+def place_of(url: str) -> str:
+    """Return the database that a URL names, for people: without the password."""
+    try:
+        named = conninfo_to_dict(url)
+    except psycopg.Error:
+        return "the database"
+    host, port = named.get("host") or "localhost", named.get("port")
+    where = f"{host}:{port}" if port and not str(host).startswith("/") else f"{host}"
+    return f"the database {named.get('dbname') or named.get('user') or ''!s} at {where}"
+
+
+def explain(error: Exception, place: str) -> Exception:
+    """Return an error of the driver as a `StoreError` with advice. Any other error is returned unchanged.
+
+    `place` names the database.
+    """
+    if not isinstance(error, psycopg.Error):
+        return error
+    said = " ".join(str(error).split())
+    if isinstance(error, errors.DiskFull | errors.OutOfMemory):
+        hint = "make room on the server; nothing that was accepted is lost"
+        return DiskError(f"the server of {place} has no room: {said}", hint)
+    if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
+        return DamagedError(f"{place} is damaged: {said}", "stop the hub and restore the last backup of the database")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return DiskError(f"{place} can only be read", "name the primary server, not a standby, in the store's URL")
+    if isinstance(error, _DISK_ERRORS) and not isinstance(error, errors.LockNotAvailable):
+        return DiskError(f"{place} does not answer: {said}", "look at the server and its log; the hub tries again")
+    return StoreError(f"{place} refused a batch: {said}")
+
+
+def lock_key(schema: str, what: str) -> int:
+    """Return the number of an advisory lock (a lock of the server that belongs to no table)."""
+    made = hashlib.blake2b(f"tieline {what} {schema}".encode(), digest_size=8).digest()
+    return int.from_bytes(made, "big", signed=True)
+
+
+def newest_version(part: str) -> int:
+    """Return the newest version of a part of the schema that this program knows."""
+    return len(_migrations(part))
+
+
+def _migrations(part: str) -> list[str]:
+    """Return the migration scripts of a part of the schema in order. Script N migrates version N-1 to version N."""
+    found = {}
+    for resource in files("tieline.stores.postgres").joinpath("schema").iterdir():
+        if match := re.fullmatch(rf"{part}_(\d{{4}})\.sql", resource.name):
+            found[int(match[1])] = resource.read_text(encoding="utf-8")
+    assert sorted(found) == list(range(1, len(found) + 1)), f"the scripts of {part} are numbered without gaps"
+    return [found[version] for version in sorted(found)]
+
+
+class PostgresConnection:
+    """One connection to the schema of a hub. It is not thread-safe. `part` is the part of the schema that it uses."""
+
+    def __init__(self, url: str, schema: str, part: str) -> None:
+        self._url = url
+        self.schema = schema
+        self.place = place_of(url)
+        # Writes that were not sent yet: the name of the statement, and its values.
+        self._queue: list[tuple[str, Sequence[Any]]] = []
+        self._in_transaction = False
+        self._postgres = self._open(part)
+
+    def _open(self, part: str) -> psycopg.Connection[Row]:
+        try:
+            made: psycopg.Connection[Row] = psycopg.connect(
+                self._url,
+                autocommit=True,
+                cursor_factory=psycopg.RawCursor,
+                connect_timeout=_CONNECT_SECONDS,
+                application_name="tieline",
+                **_KEEPALIVE,
+            )
+        except psycopg.Error as error:
+            raise explain(error, self.place) from error
+        try:
+            # The same types at every call, so that a statement is prepared once.
+            made.adapters.register_dumper(int, Int8BinaryDumper)
+            register(made)
+            self._check_server(made)
+            made.execute(_ENCODED["use_schema"], (self.schema,))
+            self._migrate(made, part)
+        except psycopg.Error as error:
+            made.close()
+            raise explain(error, self.place) from error
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _check_server(self, made: psycopg.Connection[Row]) -> None:
+        row = made.execute(_ENCODED["server"]).fetchone()
+        assert row is not None, "settings are one row"
+        version, encoding = row
+        if version < _VERSION_MIN:
+            raise StoreError(f"the server of {self.place} is older than PostgreSQL {_VERSION_MIN // 10000}: upgrade it")
+        if encoding != "UTF8":
+            hint = "make a database with the encoding UTF8: createdb --encoding UTF8 --template template0 NAME"
+            raise StoreError(f"{self.place} has the encoding {encoding}; a hub needs UTF8", hint)
+
+    def _migrate(self, made: psycopg.Connection[Row], part: str) -> None:
+        """Make the schema, or migrate an older one. Only one process does this at a time."""
+        scripts = _migrations(part)
+        if self._version(made, part) == len(scripts):
+            return
+        with made.transaction():
+            made.execute(_ENCODED["lock_migration"], (lock_key(self.schema, "migration"),))
+            made.execute(SQL(QUERIES["make_schema"]).format(schema=Identifier(self.schema)).as_bytes(made))
+            version = self._version(made, part)
+            if version > len(scripts):
+                raise StoreError(
+                    f"{self.place} was written by a newer Tieline (schema {part} {version}; this program knows "
+                    f"{len(scripts)}): upgrade this program",
+                    "to go back to an older program, restore a backup of the database that is as old",
+                )
+            if not version and not self._has_versions(made):
+                made.execute(_ENCODED["make_versions"])
+            for script in scripts[version:]:
+                made.execute(script.encode())
+            made.execute(_ENCODED["set_version"], (part, len(scripts)))
+
+    @staticmethod
+    def _has_versions(made: psycopg.Connection[Row]) -> bool:
+        row = made.execute(_ENCODED["has_versions"]).fetchone()
+        return row is not None and bool(row[0])
+
+    def _version(self, made: psycopg.Connection[Row], part: str) -> int:
+        if not self._has_versions(made):
+            return 0
+        row = made.execute(_ENCODED["version"], (part,)).fetchone()
+        return int(row[0]) if row else 0
+
+    # Writes.
+
+    def write(self, name: str, values: Sequence[Any]) -> None:
+        """Buffer a write: the statement with this name, and its values."""
+        self._queue.append((name, values))
+
+    def flush(self) -> None:
+        """Send the buffered writes into the open transaction, so that reads see them."""
+        if self._queue:
+            self._send(commits=False)
+
+    def commit(self) -> bool:
+        """Make all buffered writes durable, or none. Return true if there was something to commit."""
+        if not self._queue and not self._in_transaction:
+            return False
+        self._send(commits=True)
+        self._in_transaction = False
+        return True
+
+    def _send(self, *, commits: bool) -> None:
+        queue, self._queue = self._queue, []
+        with self.explaining(), self._postgres.pipeline():
+            if not self._in_transaction:
+                self._in_transaction = True
+                self._postgres.execute(b"BEGIN")
+            for name, values in queue:
+                self._postgres.execute(_ENCODED[name], values, prepare=True)
+            if commits:
+                self._postgres.execute(b"COMMIT")
+
+    def roll_back(self) -> None:
+        """Drop all writes since the last commit."""
+        self._queue.clear()
+        self._in_transaction = False
+        if self._postgres.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                self._postgres.execute(b"ROLLBACK")
+
+    def write_nothing(self, name: str, values: Sequence[Any] = ()) -> None:
+        """Commit the statement with this name, which changes nothing, to find out if the database can be written."""
+        self.write(name, values)
+        self.commit()
+
+    @property
+    def intact(self) -> bool:
+        """True if the buffered writes are still there: no error has aborted the transaction."""
+        status = self._postgres.info.transaction_status
+        return status == (TransactionStatus.INTRANS if self._in_transaction else TransactionStatus.IDLE)
+
+    @property
+    def buffers(self) -> bool:
+        """True if there are writes that are not committed."""
+        return bool(self._queue) or self._in_transaction
+
+    # Reads.
+
+    def select(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of the statement with this name. Buffered writes must be sent before; see `flush`."""
+        with self.explaining():
+            return self._postgres.execute(_ENCODED[name], values, prepare=True, binary=True).fetchall()
+
+    def one(self, name: str, values: Sequence[Any] = ()) -> Row:
+        """Return the only row of the statement with this name."""
+        (row,) = self.select(name, values)
+        return row
+
+    def lock(self, key: int, wait_ms: int) -> bool:
+        """Take the advisory lock `key` for this connection. Return false if another one has it for that long."""
+        self.select("set_lock_timeout", (str(wait_ms),))
+        try:
+            self._postgres.execute(_ENCODED["lock_writer"], (key,))
+        except errors.LockNotAvailable:
+            return False
+        except psycopg.Error as error:
+            raise explain(error, self.place) from error
+        finally:
+            with suppress(StoreError):
+                self.select("set_lock_timeout", ("0",))
+        return True
+
+    def unlock(self, key: int) -> None:
+        """Give the advisory lock `key` back."""
+        self.select("unlock_writer", (key,))
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Raise errors of the driver as `StoreError`."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise explain(error, self.place) from error
+
+    def close(self) -> None:
+        """Close the connection. Buffered writes are lost. A second call does nothing."""
+        self._queue.clear()
+        self._postgres.close()

@@ -1,0 +1,53 @@
+"""The place of the one hub that writes to a database: a lock of the server, and a claim that every commit checks.
+
+The lock ends with the connection, so a hub that was killed leaves it. The claim is a random text in the database. If
+the connection was lost and another hub has begun, commits of the first one fail, because the claim is not its own.
+"""
+
+from tieline.core.store import StoreError
+from tieline.stores.postgres.connection import PostgresConnection, lock_key
+
+_WAIT_MS = 3000
+"""Time to wait for the lock. The server takes some milliseconds to notice the end of a hub that was killed."""
+
+
+class Writer:
+    """The place of this hub as the one that writes. `hub` names the hub for people.
+
+    Raise `StoreError` if another hub has the place.
+    """
+
+    def __init__(self, connection: PostgresConnection, hub: str) -> None:
+        self._connection = connection
+        self._hub = hub
+        self._key = lock_key(connection.schema, "writer")
+        self._claim = ""
+        # Number of the last commit, and the one that is being tried.
+        self.commits = 0
+        self.take()
+
+    def take(self) -> None:
+        """Take the place. It is free if no other hub is connected."""
+        connection = self._connection
+        if not connection.lock(self._key, _WAIT_MS):
+            other = connection.one("writer")[0]
+            hint = "stop that hub first, or name another database; if it is gone, its server notices that soon"
+            raise StoreError(f"{connection.place} is in use by {other}; one hub at a time may write to it", hint)
+        self._claim, self.commits = connection.one("take_writer", (self._hub,))
+
+    def number_commit(self) -> None:
+        """Add the number of the commit to the buffered writes. The commit fails if another hub has taken the place."""
+        self._connection.write("number_commit", (self._claim, self.commits + 1))
+
+    def committed(self) -> None:
+        """Count a commit that succeeded."""
+        self.commits += 1
+
+    def check(self) -> None:
+        """Write to the database without changing anything. Raise if that fails."""
+        self._connection.write("number_commit", (self._claim, self.commits))
+        self._connection.commit()
+
+    def release(self) -> None:
+        """Leave the place to the next hub, at once."""
+        self._connection.unlock(self._key)
