@@ -37,7 +37,7 @@ async def test_an_objective_goes_over_the_board(there: Office) -> None:
     await expect(page.locator(".status.blocked")).to_be_visible()
     await expect(page.locator(".turn.event").last).to_contain_text("objective blocked: waiting for review")
     await page.get_by_label("Say something to Ship it").fill("who reviews?")
-    await page.get_by_role("button", name="Send").click()
+    await page.get_by_role("button", name="Send", exact=True).click()
     await expect(page.locator(".turn", has_text="who reviews?")).to_be_visible()
     alice = await there.there.join("alice")
     (objective,) = (await alice.objectives()).objectives
@@ -189,7 +189,7 @@ async def test_what_is_blocked_on_the_viewer_comes_first(there: Office) -> None:
     await page.goto(f"{there.url}/#/members")
     first = page.locator("tbody tr").first
     await expect(first).to_contain_text("alice")
-    await expect(first.get_by_role("link", name="Ask root")).to_be_visible()
+    await expect(first.get_by_role("link", name="Ask root").first).to_be_visible()
 
 
 async def test_the_board_has_an_open_objective_however_many_came_after_it(there: Office) -> None:

@@ -1,6 +1,6 @@
 // The life of a message as one bar: sent, offered, seen, acked, answered. The same wherever a message is shown.
 import { useEffect } from "preact/hooks";
-import { momentOf, timeOf } from "./clock.ts";
+import { minuteOf, momentOf, timeOf } from "./clock.ts";
 import type { Message } from "./hub.ts";
 import { STAGES, type Point, answersTo, lifeOf, pointsOf, show, summed } from "./lives.ts";
 import { plain } from "./plain.ts";
@@ -111,11 +111,13 @@ function Stages({ points }: { points: readonly Point[] }) {
           <dt>{stage}</dt>
           <dd>
             {answer ? (
-              <a href={besides(answer)}>{timeOf(answer.sent_at_ms)}</a>
+              <a href={besides(answer)} title={momentOf(answer.sent_at_ms)}>
+                {minuteOf(answer.sent_at_ms)}
+              </a>
             ) : at_ms === null ? (
               <span title={reached ? "A later stage shows it." : undefined}>{reached ? "✓" : "–"}</span>
             ) : (
-              timeOf(at_ms)
+              <span title={momentOf(at_ms)}>{minuteOf(at_ms)}</span>
             )}
           </dd>
         </div>

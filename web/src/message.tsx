@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { fileAddress } from "./api.ts";
 import { asksAbout } from "./asks.ts";
-import { dayName, isSameDay, momentOf, timeOf } from "./clock.ts";
+import { dayName, isSameDay, minuteOf, momentOf, timeOf } from "./clock.ts";
 import type { Attachment, Message } from "./hub.ts";
 import { Life, Receipts } from "./life.tsx";
 import { Pause } from "./pause.tsx";
@@ -104,7 +104,7 @@ export function Turn({ message, chosen, goesOn, reply }: TurnProps) {
             <Wire name={message.protocol} />
           </>
         )}
-        <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
+        <time title={momentOf(message.sent_at_ms)}>{minuteOf(message.sent_at_ms)}</time>
         <Marks message={message} />
         <span class="number" title="Number of the message, for commands such as tieline reply">
           {message.offset}
@@ -117,9 +117,11 @@ export function Turn({ message, chosen, goesOn, reply }: TurnProps) {
             </button>
           )}
           {message.thread && <a href={address("talk", threadPlace(message.thread), message)}>Thread</a>}
-          <a href={besides(message)}>Receipts</a>
         </span>
-        <Life message={message} />
+        <a class="receipts" href={besides(message)}>
+          <Life message={message} />
+          <span class="sr">Receipts</span>
+        </a>
       </header>
       {message.reply_to && <Quoted id={message.reply_to} />}
       {message.title && <h3>{plain(message.title)}</h3>}

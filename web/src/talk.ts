@@ -1,6 +1,6 @@
 // The conversation of a message, as the viewer sees it.
 import type { Message } from "./hub.ts";
-import { plain } from "./plain.ts";
+import { oneLine, plain } from "./plain.ts";
 import { shortId, shortPlace } from "./short.ts";
 import { channels, may, objectives, visitor } from "./state.ts";
 
@@ -101,7 +101,7 @@ export function happening(message: Message): string | null {
     said("name"),
     said("outcome"),
   ];
-  const words = more.filter((one): one is string => typeof one === "string").map((one) => plain(one.slice(0, 300)));
+  const words = more.filter((one): one is string => typeof one === "string").map((one) => oneLine(one, 300));
   return `objective ${plain(String(said("kind"))).replace("_", " ")}${words.length ? `: ${words.join(", ")}` : ""}`;
 }
 
