@@ -17,7 +17,7 @@ export interface Remedy {
 
 /** Return the remedies for a message with these receipts. Nobody reaches a member that is gone. */
 export function remediesFor(
-  { from }: Pick<Message, "from">,
+  { from, kind }: Pick<Message, "from" | "kind">,
   receipts: readonly Receipt[],
   me: string,
   isThere: (member: string) => boolean,
@@ -27,7 +27,11 @@ export function remediesFor(
     some.map(({ member }) => member).filter((member) => member !== me && isThere(member));
   const found: readonly Remedy[] = [
     { name: "Nudge", to: others(open) },
-    { name: "Resend", to: from === me ? others(receipts.filter(({ state }) => state !== "acked")) : [] },
+    // An event is the hub's account of something, which nobody else says.
+    {
+      name: "Resend",
+      to: from === me && kind !== "event" ? others(receipts.filter(({ state }) => state !== "acked")) : [],
+    },
     { name: "Discard", to: open.some(({ member }) => member === me) ? [me] : [] },
   ];
   return found.filter(({ to }) => to.length > 0 && to.length <= AT_ONCE_MAX);

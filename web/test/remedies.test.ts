@@ -20,6 +20,12 @@ test("who has not handled a message is nudged, and gets it again if it is the vi
   ]);
 });
 
+test("an event is nudged for, and not said again", () => {
+  const event = { from: "me", kind: "event" } as const;
+  const found = remediesFor(event, [receipt("ben", "pending")], "me", () => true);
+  assert.deepEqual(found, [{ name: "Nudge", to: ["ben"] }]);
+});
+
 test("only the viewer's own delivery is discarded, while it waits", () => {
   assert.deepEqual(named("ada", [receipt("me", "offered")]), [["Discard", "me"]]);
   assert.deepEqual(named("ada", [receipt("me", "acked")]), []);
