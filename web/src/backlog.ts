@@ -17,6 +17,8 @@ import {
 import { type Place, placeOf, targetOf, threadOf } from "./talk.ts";
 
 export const PAGE = 100;
+/** Messages of one page where many are looked through: the most that the hub gives at once. */
+const LONG_PAGE = 1000;
 
 /** True if a message is part of the conversation at a place. */
 export function isAt(message: Message, place: Place, viewer: string): boolean {
@@ -90,10 +92,10 @@ export class Backlog {
 const hasHistory = (place: Place): boolean => targetOf(place) !== null;
 
 /** Return a page of what was said at a place that has a history, the newest message first. */
-export async function historyAt(place: Place, before?: number): Promise<readonly Message[]> {
+async function historyAt(place: Place, before?: number, limit = PAGE): Promise<readonly Message[]> {
   const peer = place.startsWith("@") ? place.slice(1) : place;
   const everything = seesAll.value && !place.startsWith("@");
-  const fields = { peer, limit: PAGE, everything, ...(before === undefined ? {} : { before }) };
+  const fields = { peer, limit, everything, ...(before === undefined ? {} : { before }) };
   return (await hub.ask("read_history", fields)).messages;
 }
 
@@ -103,7 +105,7 @@ export async function everythingAt(place: Place): Promise<{ rows: readonly Messa
   const found: Message[] = [];
   let before: number | undefined;
   while (found.length < KEPT_MAX) {
-    const page = await (hasHistory(place) ? historyAt(place, before) : historyOfAll(before));
+    const page = await (hasHistory(place) ? historyAt(place, before, LONG_PAGE) : historyOfAll(before));
     if (!page.length) return { rows: found.toReversed(), whole: true };
     before = page.at(-1)?.offset;
     found.push(...page.filter((message) => isAt(message, place, me)));
@@ -112,6 +114,6 @@ export async function everythingAt(place: Place): Promise<{ rows: readonly Messa
 }
 
 async function historyOfAll(before?: number): Promise<readonly Message[]> {
-  const fields = { limit: PAGE, everything: seesAll.value, ...(before === undefined ? {} : { before }) };
+  const fields = { limit: LONG_PAGE, everything: seesAll.value, ...(before === undefined ? {} : { before }) };
   return (await hub.ask("read_history", fields)).messages;
 }

@@ -66,6 +66,7 @@ export function Share({ asks = asksOf(where.value, seesAll.value, Date.now()), p
 /** Save a conversation as a file: everything of it, and not only what was loaded. */
 const save = (place: Place, form: (exported: Exported) => string, ending: string, type: string) =>
   attempt(async () => {
+    tell("Reading the conversation…");
     const found = await everythingAt(place);
     const blob = new Blob([form({ place, ...found, at_ms: Date.now() })], { type });
     const link = Object.assign(document.createElement("a"), {

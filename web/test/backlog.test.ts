@@ -108,8 +108,9 @@ test("the way to a message is a row, or older rows that must be read before", ()
 });
 
 test("everything that was said at a place is read to its beginning, and of others by the history of all", async () => {
-  log = [...some(0, 150), message({ offset: 150, target: "@ben" }), ...some(151, 260)];
-  assert.deepEqual(await everythingAt("ada ↔ ben"), { rows: [log[150]], whole: true });
+  log = [...some(0, 1500), message({ offset: 1500, target: "@ben" }), ...some(1501, 2600)];
+  assert.deepEqual(await everythingAt("ada ↔ ben"), { rows: [log[1500]], whole: true });
+  assert.equal(asked.length, 4, "a thousand at once, and the end");
   const found = await everythingAt("@ada");
-  assert.deepEqual([found.rows.length, found.rows[0]?.offset, found.rows.at(-1)?.offset], [259, 0, 259]);
+  assert.deepEqual([found.rows.length, found.rows[0]?.offset, found.rows.at(-1)?.offset], [2599, 0, 2599]);
 });
