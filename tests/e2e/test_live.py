@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import expect
@@ -63,3 +64,26 @@ async def test_what_was_said_before_is_read_back_while_the_tail_stands_still(the
     await expect(page.locator(".row").first).to_contain_text("number 0.")
     await page.get_by_role("button", name="Resume (1 new)").click()
     await expect(page.get_by_text(re.compile("2[03]1 messages"))).to_be_visible()
+
+
+async def test_a_line_names_its_sender_before_the_protocol_without_the_signs_of_markdown_below_its_day(
+    there: Office,
+) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "# Plan\n\nI will **mend** `parse()`, see [it](https://example.org)")
+    await alice.send("@root", "and then rest")
+    page = await there.enter()
+    rows, days = page.locator(".row"), page.locator(".between-turns")
+    await expect(rows.first.locator(".says")).to_have_text("Plan I will mend parse(), see it")
+    texts = await rows.first.inner_text()
+    assert texts.index("alice") < texts.index("tieline") < texts.index("Plan")
+    await expect(days).to_have_text(["Today"])
+    # The same, one day later.
+    await page.clock.set_fixed_time(datetime.now(UTC) + timedelta(days=1))
+    await page.reload()
+    await expect(rows).to_have_count(2)
+    await expect(days).to_have_text(["Yesterday"])
+    await page.goto(f"{there.url}/#/talk/%40alice")
+    await expect(page.locator(".turn .who")).to_have_text(["alice"])
+    await expect(page.locator(".turn.goes-on .prose")).to_have_text(["and then rest"])
+    await expect(days.first).to_have_text("Yesterday")
