@@ -42,6 +42,9 @@ _SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 
+WORKERS = "tieline.pipeline.workers"
+"""The module that starts Python workers on this machine. Workers of a cluster get Tieline later, as an archive."""
+
 _BRIEF = {
     # For few rows, compiling the query takes longer than interpreting it.
     "spark.sql.codegen.wholeStage": "false",
@@ -97,6 +100,8 @@ def start_session(
     builder = SparkSession.builder.master(master)
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     bound = local if master.startswith(("local", "spark://127.0.0.1", "spark://localhost")) else {}
+    if master.startswith("local"):
+        bound["spark.python.daemon.module"] = WORKERS
     scratch.mkdir(parents=True, exist_ok=True)
     log4j = scratch / "log4j2.properties"
     log4j.write_text(_LOGGING, encoding="utf-8")
