@@ -83,6 +83,15 @@ def test_a_file_that_was_cut_off_is_a_new_record(tmp_path: Path, content: bytes)
         assert record.shown == []
 
 
+def test_a_file_of_a_hook_that_was_killed_before_it_wrote_is_removed_unless_it_is_open(tmp_path: Path) -> None:
+    (tmp_path / "left").touch()
+    with locked_record(tmp_path, "s") as record:
+        sweep(tmp_path)
+        record.shown = ["a"]
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_size > 0
+
+
 def test_the_folder_of_a_run_that_is_over_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "run"))
     with pytest.raises(FileNotFoundError), locked_record(tmp_path / "run" / "hooks", "s"):

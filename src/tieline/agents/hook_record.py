@@ -123,7 +123,7 @@ def _path(folder: Path, session: str) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the records in `folder` that belong to programs that have ended."""
+    """Remove the records in `folder` that belong to programs that have ended, and those of hooks that were killed."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -131,7 +131,9 @@ def sweep(folder: Path) -> None:
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _decoded(os.pread(file, _BYTES_MAX, 0)).is_over:
+                record = _decoded(os.pread(file, _BYTES_MAX, 0))
+                # A hook that was killed before it wrote leaves an empty file.
+                if record.program is None or record.is_over:
                     path.unlink(missing_ok=True)
             finally:
                 os.close(file)
