@@ -75,6 +75,19 @@ def test_the_history_of_the_general_channel_is_the_same_for_who_may_read_everyth
     assert history(told, None, peer="#general") == everything
 
 
+def test_history_of_one_member_is_for_who_may_read_everything(told: BrokerHarness) -> None:
+    told.add("rita", "log.read")
+    of_bob = ["cy to bob", "bob to ada", "ada to bob"]
+    assert history(told, "rita", member="bob", everything=True) == of_bob
+    assert history(told, "rita", member="bob", everything=True, limit=2) == of_bob[:2]
+    of_ada = ["ada to herself", "ada to all", "ada in dev", "bob to ada", "ada to bob"]
+    assert history(told, "rita", member="ada", everything=True) == of_ada
+    rita, cy = told.attach("rita"), told.attach("cy")
+    assert told.refused(c.ReadHistory(cy, member="bob", everything=True)).code is Code.FORBIDDEN
+    assert told.refused(c.ReadHistory(cy, member="bob")).code is Code.INVALID_REQUEST
+    assert told.refused(c.ReadHistory(rita, member="bo", everything=True)).code is Code.UNKNOWN_MEMBER
+
+
 def test_history_goes_page_by_page(told: BrokerHarness) -> None:
     session = told.attach("ada")
     seen: list[str] = []

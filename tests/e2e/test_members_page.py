@@ -1,5 +1,6 @@
 """Tests of the console's page of members, in a real browser."""
 
+import asyncio
 import re
 
 import httpx2 as httpx
@@ -7,6 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.browsers import Office
+from tieline.contract.objective import Complete
 from tieline.contract.reach import Leg, Reach, Way
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -59,6 +61,29 @@ async def test_a_member_is_shown_with_what_it_is_reached_by_and_what_waits(there
     await page.get_by_role("button", name="Send").click()
     await page.goto(f"{there.url}/#/members")
     await expect(page.get_by_role("link", name="an answer")).to_have_count(0)
+
+
+async def test_a_timeline_goes_back_to_the_first_message_however_busy_the_hub_is(there: Office) -> None:
+    root, alice, bob = [await there.there.join(name) for name in ("root", "alice", "bob")]
+    made = await root.create_objective("Find the key", "it is found", "bob")
+    for number in range(150):
+        await bob.send("#general", f"word {number}")
+    await bob.change_objective(made.id, Complete("under the mat"))
+    for _ in range(20):
+        await asyncio.gather(*(alice.send("#general", "noise") for _ in range(100)))
+    page = await there.enter(path="#/members/bob")
+    timeline = page.get_by_role("region", name="Timeline")
+    lines = timeline.get_by_role("listitem")
+    await expect(lines.first).to_contain_text("bob objective completed: under the mat (Find the key)")
+    await expect(lines.nth(1)).to_contain_text("→ #general word 149")
+    await expect(timeline).not_to_contain_text("noise")
+    await expect(lines).to_have_count(100)
+    await timeline.get_by_role("button", name="Older").click()
+    await expect(lines).to_have_count(152)
+    await expect(lines.last).to_contain_text("root objective assigned: it is found (Find the key)")
+    await bob.send("#general", "one more")
+    await expect(lines.first).to_contain_text("one more")
+    await expect(timeline.get_by_role("button", name="Older")).to_have_count(0)
 
 
 async def test_those_who_need_somebody_come_first_and_then_who_is_here(there: Office) -> None:

@@ -45,13 +45,13 @@ export function Home() {
       </header>
       <div class="scroll home" tabIndex={0} role="region" aria-label="Content">
         {(first || empty) && <FirstSteps />}
-        <div class="main">
+        <div class="column">
           <Part id="needs" title="Needs you" count={calls.length}>
             {calls.length === 0 ? <p class="none">Nothing needs you now.</p> : <Rows rows={calls} />}
           </Part>
           {others.length > 0 && <Here others={others} />}
         </div>
-        <div class="main">
+        <div class="column">
           <Troubles stuck={stuck} />
           {spent && <Today spent={spent} />}
         </div>

@@ -1,5 +1,5 @@
 // The page of one member: what it does now, its timeline, its tokens and cost, a message to it, and its administration.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { type Doings, mayWatch, useActivity } from "./activity.ts";
 import { Administration, Facts } from "./administration.tsx";
 import { Doing } from "./doing.tsx";
@@ -11,7 +11,8 @@ import { beginning, oneLine, plain } from "./plain.ts";
 import { address } from "./route.ts";
 import { Share } from "./share.tsx";
 import { type Spent, costOf, totalOf } from "./spent.ts";
-import { attempt, hub, members, messages, mine, objectives, readOlder, settle, tell, visitor, whole } from "./state.ts";
+import { useSaid } from "./said.ts";
+import { attempt, members, objectives, tell, visitor } from "./state.ts";
 import { happening, nameOf, placeOf } from "./talk.ts";
 import { type Item, type Kind, callsSince, completeFrom, timelineOf } from "./timeline.ts";
 import { OneExchange } from "./trace.tsx";
@@ -22,8 +23,6 @@ import { type Work, openWork, workOf } from "./work.ts";
 const TEXT_MAX = 240;
 /** Items that are drawn; older ones are drawn when they are asked for. */
 const STEP = 100;
-/** Pages of messages that are read at once to find older ones of a member. */
-const PAGES_MAX = 5;
 const CHOICES: readonly [Kind | "", string][] = [
   ["", "Everything"],
   ["message", "Messages"],
@@ -47,11 +46,11 @@ export function OneMember({ member }: { member: Member }) {
         <Share />
       </header>
       <div class="scroll home" tabIndex={0} role="region" aria-label="Content">
-        <div class="main">
+        <div class="column">
           <Now member={member} work={work} rows={doings.rows} />
           <Timeline name={name} doings={doings} />
         </div>
-        <div class="main">
+        <div class="column">
           {!own && <Write to={name} />}
           {spent && <Spending spent={spent} />}
           <section class="part sheet" aria-label={name}>
@@ -161,24 +160,15 @@ function Spending({ spent }: { spent: readonly Spent[] }) {
 function Timeline({ name, doings }: { name: string; doings: Doings }) {
   const [kind, setKind] = useState<Kind | "">("");
   const [shown, setShown] = useState(STEP);
-  const start = messages.value[0]?.offset ?? Infinity;
-  const said = [...mine.value.filter(({ offset }) => offset < start), ...messages.value];
-  const from = completeFrom(messages.value, whole.value, doings.rows, doings.whole);
-  const items = timelineOf(name, said, doings.rows, objectives.value).filter(
+  const said = useSaid(name);
+  const from = completeFrom(said.rows, said.whole, doings.rows, doings.whole);
+  const items = timelineOf(name, said.rows, doings.rows, objectives.value).filter(
     (item) => item.at >= from && (!kind || item.kind === kind),
   );
-  const more = items.length > shown || !whole.value || !doings.whole;
+  const more = items.length > shown || !said.whole || !doings.whole;
   const readBack = async () => {
-    await doings.readOlder();
-    for (let page = 0; page < PAGES_MAX && !whole.value; page++) await readOlder();
+    await Promise.all([doings.readOlder(), said.readOlder()]);
   };
-  const live = hub.link.value === "live";
-  // Messages that were read back need no room once the page is left.
-  useEffect(() => settle, []);
-  useEffect(() => {
-    // Of a busy hub, the page may have only the last minutes.
-    if (live && items.length < STEP) void attempt(readBack);
-  }, [live]);
   return (
     <section class="part timeline" aria-labelledby="timeline">
       <h2 id="timeline">Timeline</h2>

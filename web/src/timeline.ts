@@ -48,7 +48,8 @@ export function timelineOf(
     const kind = kindOf(message, name, own);
     return kind ? [{ key: message.id, kind, at: message.sent_at_ms, message }] : [];
   });
-  return [...said, ...rows.flatMap(itemsOf)].toSorted((one, other) => other.at - one.at);
+  // The last of the same millisecond is the first here too.
+  return [...said.toReversed(), ...rows.flatMap(itemsOf)].toSorted((one, other) => other.at - one.at);
 }
 
 /** Return the time from which on a timeline has everything: later than it begins, if older parts were not read. */

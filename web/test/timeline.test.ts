@@ -42,6 +42,14 @@ test("a timeline has what a member said, was told and did, the newest first", ()
   );
 });
 
+test("of messages of the same millisecond the last one is first", () => {
+  const messages = [4, 5].map((offset) => message({ offset, from: "ben", sent_at_ms: 1 }));
+  assert.deepEqual(
+    timelineOf("ben", messages, [], []).map(({ key }) => key),
+    ["m5", "m4"],
+  );
+});
+
 test("the tools that a model called follow its call", () => {
   const tool = (name: string) => ({ type: "tool_use", name, input: {} });
   const event = { entry: { response: { messages: [{ content: [tool("read"), tool("write")] }] } } };

@@ -291,6 +291,8 @@ class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     """True to read all messages that the member may see, oldest first. A live view uses this."""
     everything: bool = False
     """True to include messages between other members. Only a member that may read the log may set it."""
+    member: str | None = None
+    """Only messages that this member sent, or was sent alone, or in its objectives' threads. It needs `everything`."""
     after_id: Internal[MessageId | None] = None
     """Only messages after the message with this id. If it is set, `after` has no effect."""
     offers: Internal[bool] = False

@@ -226,7 +226,13 @@ class ReadingRules(Rules):
             if known is None:
                 return Refusal(Code.UNKNOWN_MESSAGE, f"there is no message {command.after_id!r} any more")
             after = known[0].offset
-        seen = self.view_of(account, None if command.forward else command.peer, command.limit)
+        seen: HistoryQuery | Refusal
+        if command.member is not None:
+            seen = self._about(command)
+        else:
+            seen = self.view_of(account, None if command.forward else command.peer, command.limit)
+        if isinstance(seen, Refusal):
+            return seen
         # Clamp to the end of the log, because a client may give a number that is too large for the store.
         end = self._batch.ledger.end
         since = max(min(after, end) + 1, seen.since)
@@ -244,6 +250,20 @@ class ReadingRules(Rules):
         keys = [key for one in messages if (key := account.inbox.find(one.offset)) is not None]
         if keys:
             self._deliveries.move(account, join_keys(keys), State.OFFERED, session=session)
+
+    def _about(self, command: c.ReadHistory) -> HistoryQuery | Refusal:
+        """Return the query for the messages of the member that the command names.
+
+        These are the messages that it sent, that were sent to it alone, and that are in the threads of its objectives.
+        """
+        if not command.everything:
+            return Refusal(Code.INVALID_REQUEST, "the messages of a member need 'everything'")
+        name = command.member or ""
+        account = self._directory.find(name)
+        if account is None:
+            return self._directory.unknown_member(name)
+        nothing = self.view_of(None, None, command.limit)
+        return replace(nothing, reader=account.name, spans=(Span(f"@{account.name}"),), threads=account.number)
 
     def view_of(self, account: Account | None, peer: str | None, limit: int) -> HistoryQuery:
         """Return the query for the messages that a member may see. Without a member, it is for all messages.

@@ -286,10 +286,17 @@ class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
     limit: Number = 50
     after: Number = -1
     everything: bool = False
+    member: str | None = None
 
     def command(self, session: SessionId) -> c.ReadHistory:
         return c.ReadHistory(
-            session, peer=self.peer, before=self.before, limit=self.limit, after=self.after, everything=self.everything
+            session,
+            peer=self.peer,
+            before=self.before,
+            limit=self.limit,
+            after=self.after,
+            everything=self.everything,
+            member=self.member,
         )
 
 
@@ -1606,10 +1613,11 @@ class Requests:
         limit: int = 50,
         after: int = -1,
         everything: bool = False,
+        member: str | None = None,
     ) -> tuple[Message, ...]:
         """Read messages that the member may see, newest first."""
         n = next(self._numbers)
-        return (await self._ask(n, ReadHistory(n, peer, before, limit, after, everything), History)).messages
+        return (await self._ask(n, ReadHistory(n, peer, before, limit, after, everything, member), History)).messages
 
     async def redact(self, message_id: str, reason: str) -> Redaction:
         """Erase the content of a message for good, such as a secret. Only for the operator.
