@@ -10,11 +10,15 @@ from tieline.contract.limits import Limits
 
 
 @pytest.fixture
-async def office(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Office]:
-    """Fixture: a local hub with the members alice and bob. Its parameter, if any, is the limits of the hub."""
+def remote() -> bool:
+    """Fixture: true if the test uses the hub over a link. A module may give it parameters."""
+    return False
+
+
+@pytest.fixture
+async def office(folder: Path, request: pytest.FixtureRequest, remote: bool) -> AsyncIterator[Office]:
+    """Fixture: a hub with the members alice and bob. Its parameter, if any, is the limits of the hub."""
     made = Office(folder, getattr(request, "param", Limits()))
-    await made.open()
+    await made.open(remote=remote)
     yield made
-    made.store.gate.set()
-    made.store.restore_fails = False
-    await made.hub.stop()
+    await made.close()

@@ -9,6 +9,7 @@ from tests.server.stores import StubbornStore
 from tieline.contract import command as c
 from tieline.contract.hub import (
     Change,
+    Hub,
     Interest,
     Notice,
     Posted,
@@ -28,6 +29,8 @@ from tieline.server.local_hub import LocalHub
 from tieline.stores.sqlite import SqliteActivity
 from tieline.stores.sqlite.database import IN_MEMORY, open_for_reading
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.wire.hub_link.remote_hub import RemoteHub, connect
+from tieline.wire.hub_link.server import LinkServer
 
 KEY = "the key of the home"
 
@@ -89,21 +92,41 @@ class Eye:
 TO_BOB = Interest(members=True, targets=(to_member(MemberName("bob")),))
 
 
+LINK_KEY = "the key of the link"
+
+
 class Office:
-    """Test helper: a local hub with a store whose commits the test controls, an operator and two members."""
+    """Test helper: a hub with a store whose commits the test controls, an operator and two members.
+
+    `local` is the local hub. `hub` is the Hub port that the test uses: the local hub, or a remote hub over a link.
+    """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
         self.store = StubbornStore(folder)
         broker = Broker(self.store, SystemClockAndIds(), limits, home_key=token_digest(KEY))
-        self.hub = LocalHub(broker, SqliteActivity(IN_MEMORY))
+        self.local = LocalHub(broker, SqliteActivity(IN_MEMORY))
+        self.hub: Hub = self.local
+        self.links = LinkServer(self.local, LINK_KEY)
 
-    async def open(self) -> None:
-        self.hub.start()
+    async def open(self, *, remote: bool = False) -> None:
+        self.local.start()
+        if remote:
+            await self.links.listen(self.folder / "link.sock")
+            self.hub = await self.connect()
         self.operator = await self.attach(None)
         for name in ("alice", "bob"):
             assert isinstance(await self.hub.ask(c.AddMember(self.operator, name=MemberName(name))), Issued)
         self.alice, self.bob = await self.attach("alice"), await self.attach("bob")
+
+    async def connect(self) -> RemoteHub:
+        return await connect(self.folder / "link.sock", LINK_KEY)
+
+    async def close(self) -> None:
+        self.store.gate.set()
+        self.store.restore_fails = False
+        await self.links.close()
+        await self.local.stop()
 
     async def attach(self, name: str | None) -> SessionId:
         member = MemberName(name) if name else None

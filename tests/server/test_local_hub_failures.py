@@ -131,7 +131,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
         assert isinstance(got[1], Done)
     assert ear.keys == [1, 2, 3, 4]
     assert ear.ended == []
-    assert office.hub.health.faults == 2
+    assert office.local.health.faults == 2
     lines = [entry for entry in logs if entry["log_level"] == "error"]
     assert len(lines) == 1, "faults of one kind are one line"
 
@@ -139,7 +139,7 @@ async def test_a_command_that_raises_is_refused_alone_and_the_rest_of_its_batch_
 async def test_a_row_that_the_database_refuses_is_the_fault_of_its_own_command(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, clock_and_ids = 0, office.hub._broker.clock_and_ids
+    made, clock_and_ids = 0, office.local._broker.clock_and_ids
 
     def same_id_twice(now_ms: int) -> MessageId:
         nonlocal made
@@ -181,9 +181,9 @@ async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_ne
         # Nobody else is concerned, nor what a wire says that has refusals.
         assert isinstance(await office.hub.ask(c.Send(office.bob, content=content("@bob"), attempt=0)), Accepted)
         assert isinstance(await office.hub.ask(office.send()), Accepted)
-        assert office.hub._failed == {office.alice: 0}
+        assert office.local._failed == {office.alice: 0}
         await office.hub.ask(c.Detach(office.alice))
-        assert office.hub._failed == {}
+        assert office.local._failed == {}
     assert ear.keys == [1, 2, 3, 4]
 
 
@@ -200,14 +200,14 @@ async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_
                 break
             assert isinstance(await office.hub.ask(c.ListMembers(office.alice)), Roster)
         assert office.store.tried <= tried + 2
-        await until(lambda: not office.hub.health.store.rest_seconds)
+        await until(lambda: not office.local.health.store.rest_seconds)
         await office.accepted()
-        await until(lambda: not office.hub.health.problems)
+        await until(lambda: not office.local.health.problems)
     assert [entry["event"] for entry in logs] == [
         "writing fails; what cannot be kept is refused",
         "writing works again",
     ]
-    assert office.hub.health.store.failures == 3
+    assert office.local.health.store.failures == 3
 
 
 async def test_a_disk_that_fails_under_a_command_is_told_as_a_problem(
@@ -219,7 +219,7 @@ async def test_a_disk_that_fails_under_a_command_is_told_as_a_problem(
     with capture_logs(), monkeypatch.context() as patch:
         patch.setattr(office.store, "find_message", fail)
         assert isinstance(await office.hub.ask(c.ReadReceipts(office.alice, message_id=MessageId("x"))), Refusal)
-        (problem,) = office.hub.health.problems
+        (problem,) = office.local.health.problems
         assert (problem.reason, problem.do) == ("held by another process", "end it")
 
 
@@ -234,9 +234,9 @@ async def test_a_store_that_cannot_be_tried_again_is_reported_and_the_hub_goes_o
     office.store.failures = 1
     with capture_logs():
         assert isinstance(await office.hub.ask(office.send()), Refusal)
-        await until(lambda: office.hub.health.store.reason == str(error) or office.hub.failure.done())
-        assert not office.hub.failure.done()
-        assert str(error) in [problem.reason for problem in office.hub.health.problems]
+        await until(lambda: office.local.health.store.reason == str(error) or office.local.failure.done())
+        assert not office.local.failure.done()
+        assert str(error) in [problem.reason for problem in office.local.health.problems]
         assert isinstance(await office.hub.ask(c.ListMembers(office.alice)), Roster)
 
 
@@ -248,7 +248,7 @@ async def test_a_store_that_is_lost_for_good_is_reported_and_everybody_is_refuse
         assert isinstance(refused, Refusal)
         assert refused.code is Code.STORE_FAILED
         async with asyncio.timeout(10):
-            lost = await office.hub.failure
+            lost = await office.local.failure
         assert "the disk is gone" in str(lost)
         later = await office.hub.ask(c.ListMembers(office.alice))
         assert isinstance(later, Refusal)
@@ -265,8 +265,8 @@ async def test_a_hub_that_lost_its_store_writes_nothing_more_when_it_stops(folde
     with capture_logs():
         assert isinstance(await office.hub.ask(office.send("never accepted")), Refusal)
         async with asyncio.timeout(10):
-            await office.hub.failure
-        await office.hub.stop()
+            await office.local.failure
+        await office.local.stop()
     assert office.rows() == before
     again = StubbornStore(folder)
     try:

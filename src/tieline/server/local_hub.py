@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import structlog
 from msgspec import Struct
@@ -23,7 +23,7 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import ExternalInbox, Interest, Listener, MessageRedacted
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Reply
+from tieline.contract.reply import Reply
 from tieline.core.broker import Broker
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.search_query import SearchIndex, SearchQuery
@@ -34,6 +34,7 @@ from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
 from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.server.watches import Receiver, Watches
+from tieline.wire.awaited_reply import ask
 
 _TICK_SECONDS = 0.25
 """Seconds between two checks for expired messages, when nothing else happens."""
@@ -183,17 +184,7 @@ class LocalHub:
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
         """Submit one command, wait for its reply, and return the reply."""
-        future: asyncio.Future[Reply] = self._loop.create_future()
-
-        def done(replies: Sequence[Reply]) -> None:
-            if not future.done():
-                future.set_result(replies[0])
-            elif isinstance(replies[0], Attached):
-                # The caller that asked for this session is gone, so nobody else would end the session.
-                self.submit((c.Detach(replies[0].session),))
-
-        self.submit((command,), done)
-        return cast(_R | Refusal, await future)
+        return await ask(self.submit, command)
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         """Call this listener for events of the session and, with `member`, for new deliveries of that member."""

@@ -1,0 +1,277 @@
+"""Encoding of the Hub port (the interface that protocols use) as bytes, for a hub in another process.
+
+Used by: both ends of a link. Uses: the contract (the types of commands, replies, notices and messages). A frame is a
+MessagePack array of items. An item stands for one call of a method of the port, or for one callback of it.
+
+A command, reply, notice or message in an item is *packed*: the number of its type, and its fields in MessagePack. The
+number is the position of the type in `KINDS`, which is made from the unions of the contract. So a new command or reply
+needs no change here. MessagePack has no integers beyond 64 bits, but the data of a message may have some. A value with
+such an integer is packed as JSON, under the complement of its number.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
+
+import msgspec
+from blake3 import blake3
+from msgspec import Raw, Struct
+
+from tieline.contract.activity import ActivityRow
+from tieline.contract.command import COMMANDS
+from tieline.contract.hub import Interest, Notice
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Progress, Reply
+
+KINDS: tuple[type[Struct], ...] = (*COMMANDS, *get_args(Reply), *get_args(Notice), Message, ActivityRow)
+"""Types of the values that are packed. A value is encoded with the position of its type in this tuple."""
+
+COMMANDS_OR_REFUSAL = frozenset[type[Struct]]((*COMMANDS, Refusal))
+REPLIES = frozenset[type[Struct]](get_args(Reply))
+NOTICES = frozenset[type[Struct]](get_args(Notice))
+MESSAGE = frozenset[type[Struct]]((Message,))
+ACTIVITY = frozenset[type[Struct]]((ActivityRow,))
+"""Types that may stand in one place of an item."""
+
+Packed = tuple[int, Raw]
+"""A value of one of the `KINDS`: the number of its type, and its encoded fields."""
+
+_T = TypeVar("_T")
+
+
+class _Item(Struct, frozen=True, array_like=True, tag_field="item"):
+    """Base class of items. Fields are encoded by their position, because both ends run the same contract.
+
+    Each kind of item has its own tag, so that an item in the wrong direction is refused.
+    """
+
+
+# Items from a worker to the hub.
+
+
+class Submit(_Item, frozen=True, tag=1):
+    """A call of `Hub.submit`, or a part of one. A refusal in place of a command is its own reply.
+
+    The hub answers `Replies` with the same number. The number 0 asks for no replies.
+    """
+
+    number: int
+    commands: list[Packed]
+    more: bool = False
+    """True if another item with the same number has more commands of the same call."""
+
+
+class Listen(_Item, frozen=True, tag=2):
+    """A call of `Hub.listen`."""
+
+    session: SessionId
+    member: MemberName | None
+
+
+class Forget(_Item, frozen=True, tag=3):
+    """A call of `Hub.forget`."""
+
+    session: SessionId
+
+
+class Tail(_Item, frozen=True, tag=4):
+    """A call of `Hub.tail`, under a number of the worker."""
+
+    number: int
+    session: SessionId
+    member: MemberName
+
+
+class Watch(_Item, frozen=True, tag=5):
+    """A call of `Hub.watch`, under a number of the worker."""
+
+    number: int
+    interest: Interest
+
+
+class Stop(_Item, frozen=True, tag=6):
+    """A call of the function that `Hub.tail` or `Hub.watch` returned."""
+
+    number: int
+
+
+class SetInbox(_Item, frozen=True, tag=7):
+    """A call of `Hub.set_external_inbox`. `present` is false to remove the external inbox."""
+
+    member: MemberName
+    session: SessionId
+    present: bool
+
+
+class Resolve(_Item, frozen=True, tag=8):
+    """A call of `Hub.resolve`."""
+
+    question: int
+    reserved: tuple[int, ...]
+    taken: tuple[int, ...]
+
+
+# Items from the hub to a worker.
+
+
+class Replies(_Item, frozen=True, tag=21):
+    """The replies to the `Submit` with this number, or some of them."""
+
+    number: int
+    replies: list[Packed]
+    more: bool = False
+    """True if another item has more replies to the same `Submit`."""
+
+
+class Offers(_Item, frozen=True, tag=22):
+    """Calls of `Listener.offer` with one message: for each, the session, the key and the number in the stream."""
+
+    message: Packed
+    to: list[tuple[SessionId, int, int]]
+
+
+class Released(_Item, frozen=True, tag=23):
+    """A call of `Listener.released`."""
+
+    session: SessionId
+    keys: list[int]
+
+
+class Stepped(_Item, frozen=True, tag=24):
+    """A call of `Listener.progress`."""
+
+    session: SessionId
+    step: Progress
+
+
+class Ended(_Item, frozen=True, tag=25):
+    """A call of `Listener.end`. The session has ended, even if nobody listens to it."""
+
+    session: SessionId
+    why: Refusal
+
+
+class Noticed(_Item, frozen=True, tag=26):
+    """A notice for the watches with these numbers."""
+
+    watches: list[int]
+    notice: Packed
+
+
+class Rows(_Item, frozen=True, tag=27):
+    """New activity for the tail with this number."""
+
+    tail: int
+    rows: list[Packed]
+
+
+class Asked(_Item, frozen=True, tag=28):
+    """A call of `ExternalInbox.asked`. Each delivery has its key and its message."""
+
+    number: int
+    member: MemberName
+    deliveries: list[tuple[int, Packed]]
+
+
+class Finished(_Item, frozen=True, tag=29):
+    """A call of `ExternalInbox.finish`."""
+
+    member: MemberName
+    keys: tuple[int, ...]
+
+
+class GivenBack(_Item, frozen=True, tag=30):
+    """A call of `ExternalInbox.give_back`."""
+
+    member: MemberName
+    keys: tuple[int, ...]
+
+
+ToHub = Submit | Listen | Forget | Tail | Watch | Stop | SetInbox | Resolve
+"""An item from a worker to the hub."""
+
+ToWorker = Replies | Offers | Released | Stepped | Ended | Noticed | Rows | Asked | Finished | GivenBack
+"""An item from the hub to a worker."""
+
+
+class BadFrame(ValueError):
+    """Raised if the bytes of a frame are not items, or if an item has no meaning at this time."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_json_encoder = msgspec.json.Encoder()
+_numbers = {kind: number for number, kind in enumerate(KINDS)}
+_decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
+_to_hub = msgspec.msgpack.Decoder(list[ToHub])
+_to_worker = msgspec.msgpack.Decoder(list[ToWorker])
+
+
+def pack(value: Struct) -> Packed:
+    """Return a command, reply, notice or message with its type, as bytes.
+
+    Raises `UnicodeEncodeError` if a text has a lone half of a surrogate pair, and `RecursionError` if data is nested
+    too deep.
+    """
+    number = _numbers[type(value)]
+    try:
+        return number, Raw(_encoder.encode(value))
+    except OverflowError:
+        # MessagePack cannot hold one of the integers.
+        return ~number, Raw(_encoder.encode(_json_encoder.encode(value)))
+
+
+def packed_bytes(packed: Packed) -> int:
+    """Return the size of a packed value."""
+    return len(memoryview(packed[1]))
+
+
+def unpack(packed: Packed, kinds: frozenset[type[Struct]]) -> Any:
+    """Return the value that `pack` encoded. Raises `BadFrame` if its type is not one of `kinds`."""
+    number, fields = packed
+    try:
+        if number >= 0:
+            value = _decoders[number].decode(fields)
+        else:
+            value = msgspec.json.decode(msgspec.msgpack.decode(fields, type=bytes), type=KINDS[~number])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, IndexError) as error:
+        raise BadFrame(f"no value of the contract: {error}") from error
+    if type(value) not in kinds:
+        raise BadFrame(f"a {type(value).__name__} has no place here")
+    return value
+
+
+def encode(items: Sequence[ToHub] | Sequence[ToWorker]) -> bytes:
+    """Return items as the payload of a frame."""
+    return _encoder.encode(items)
+
+
+def decode_to_hub(payload: bytes) -> list[ToHub]:
+    """Return the items in a payload from a worker. Raises `BadFrame` if the bytes are not valid."""
+    return _decode(_to_hub, payload)
+
+
+def decode_to_worker(payload: bytes) -> list[ToWorker]:
+    """Return the items in a payload from the hub. Raises `BadFrame` if the bytes are not valid."""
+    return _decode(_to_worker, payload)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_T], payload: bytes) -> _T:
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFrame(f"no items of a link: {error}") from error
+
+
+@functools.cache
+def contract_version() -> str:
+    """Return the version of the contract: a hash of all types and fields that can pass the link.
+
+    Two programs with the same version understand each other. Any change of a type gives another version.
+    """
+    kinds = (*KINDS, Interest)
+    (_, components) = msgspec.json.schema_components(kinds)
+    shape = [[kind.__name__ for kind in KINDS], components]
+    items = [[item.__name__, *item.__struct_fields__] for item in (*get_args(ToHub), *get_args(ToWorker))]
+    return blake3(msgspec.json.encode([shape, items], order="deterministic")).hexdigest(16)

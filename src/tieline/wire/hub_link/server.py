@@ -1,0 +1,367 @@
+"""The hub's side of links: lets workers in, and passes their calls to the hub and its callbacks to them.
+
+Used by: the hub's process. Uses: the local hub, through the Hub port. What a worker may not do, the broker refuses: a
+worker has the rights of the hub's own protocols.
+
+**Order.** A worker's items are handled in their order, and the hub's callbacks become items in the order of the calls.
+So each session sees the same order as in one process.
+
+**Credit.** A worker has credit while its unsent bytes are few. Without credit, the hub reads nothing more from this
+worker, and makes it no offers: it notes the keys, and tells them by `Released` when the worker has read on. So slow
+workers hold back only their own clients. Notices, progress and activity cannot be asked for again, so they are sent all
+the same, up to a limit. Beyond it the link ends, which tells the worker's clients to read again.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+from msgspec import Struct
+
+from tieline.contract import command as c
+from tieline.contract.activity import ActivityRow
+from tieline.contract.hub import Hub, Notice, Question
+from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.message import Message
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Progress, Reply
+from tieline.wire import unix
+from tieline.wire.frames import encode_frame
+from tieline.wire.hub_link import codec
+from tieline.wire.hub_link.codec import Packed, ToHub, ToWorker, decode_to_hub, pack, packed_bytes, unpack
+from tieline.wire.hub_link.connection import UNSENT_BYTES_MAX, Connection
+from tieline.wire.hub_link.greeting import Refused, answer_hello, encode_answer
+
+_UNANSWERED_MAX = 16_384
+"""Commands of one worker without a reply. Beyond it, the hub reads nothing more from this worker. It is four times the
+limit of one client, and much more than the commands of a batch."""
+
+_REPLIES_BYTES = 1024 * 1024
+"""Size of packed replies at which the rest goes into another item, so that a frame stays small."""
+
+_BEHIND_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of notices, progress and activity that are sent to a worker without credit: thousands of messages."""
+
+_BEHIND_KEYS_MAX = 1_000_000
+"""Keys of offers that are held back for a worker without credit. They take some tens of megabytes."""
+
+_KEY_BYTES = 48
+"""Estimated size of a key with its session in an item."""
+
+log = structlog.get_logger(__name__)
+
+
+class LinkServer:
+    """Listens for workers on a Unix socket. `key` is the secret that a worker must know."""
+
+    def __init__(self, hub: Hub, key: str) -> None:
+        self._hub = hub
+        self._key = key
+        self._links: set[_Link] = set()
+        self._server: unix.UnixServer | None = None
+
+    async def listen(self, path: Path) -> None:
+        """Listen for workers at `path`."""
+        self._server = await unix.listen(path, lambda: _Link(self._hub, self._key, self._links), mode=0o600)
+
+    async def close(self) -> None:
+        """Listen no more, and end all links. Their sessions end with them."""
+        if self._server is not None:
+            self._server.close()
+        for link in list(self._links):
+            link.hang_up()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+
+class _Session:
+    """Listener of one session of a worker: turns the hub's calls into items."""
+
+    __slots__ = ("_link", "id", "member")
+
+    def __init__(self, link: "_Link", session: SessionId) -> None:
+        self._link = link
+        self.id = session
+        # The member whose deliveries the session wants, if any.
+        self.member: MemberName | None = None
+
+    def offer(self, message: Message, key: int, stream_seq: int) -> None:
+        """Send an offer to the worker."""
+        self._link.offer(self.id, message, key, stream_seq)
+
+    def released(self, keys: Sequence[int]) -> None:
+        """Send the keys of released deliveries to the worker."""
+        self._link.release(self.id, keys)
+
+    def progress(self, step: Progress) -> None:
+        """Send a change of a followed delivery to the worker."""
+        self._link.put_news(codec.Stepped(self.id, step))
+
+    def end(self, why: Refusal) -> None:
+        """Tell the worker that the session has ended."""
+        self._link.end_session(self.id, why)
+
+
+class _Inbox:
+    """External inbox of a member, in a worker."""
+
+    def __init__(self, link: "_Link", member: MemberName) -> None:
+        self._link = link
+        self._member = member
+
+    def asked(self, question: Question) -> None:
+        """Send a question to the worker."""
+        packed = [(key, pack(message)) for key, message in question.deliveries]
+        size = sum(packed_bytes(message) for _, message in packed)
+        self._link.put(codec.Asked(question.number, question.member, packed), size)
+
+    def finish(self, keys: Sequence[int]) -> None:
+        """Tell the worker which deliveries are settled."""
+        self._link.put(codec.Finished(self._member, tuple(keys)))
+
+    def give_back(self, keys: Sequence[int]) -> None:
+        """Tell the worker which deliveries the hub does not settle."""
+        self._link.put(codec.GivenBack(self._member, tuple(keys)))
+
+
+class _Link(Connection[ToHub, ToWorker]):
+    """The hub's end of the link to one worker."""
+
+    def __init__(self, hub: Hub, key: str, links: "set[_Link]") -> None:
+        super().__init__(decode_to_hub)
+        self._hub = hub
+        self._key = key
+        self._links = links
+        self._deadline: asyncio.TimerHandle | None = None
+        self._sessions: dict[SessionId, _Session] = {}
+        # Functions that stop the worker's watches and tails, by the worker's number of each.
+        self._stops: dict[int, Callable[[], None]] = {}
+        # Members whose external inbox is in the worker.
+        self._inboxes: set[MemberName] = set()
+        # Commands of calls that are not complete yet, by the number of the call.
+        self._parts: dict[int, list[Packed]] = {}
+        # Number of commands without a reply.
+        self._unanswered = 0
+        # The value of the last item, while that item may get more recipients.
+        self._last: Struct | None = None
+        # While the worker is slow: keys of offers that were not made, their number, and bytes that were sent anyway.
+        self._held_back: dict[SessionId, list[int]] = {}
+        self._held_back_count = 0
+        self._forced_bytes = 0
+
+    # Calls of the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the greeting of a worker."""
+        self._links.add(self)
+        if not self.begin(transport, UNSENT_BYTES_MAX):
+            self.fail("a process of another user connected")
+            return
+        seconds = self._hub.limits.hello_ms / 1000
+        self._deadline = self._loop.call_later(seconds, self.fail, "a worker did not say who it is")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End everything that the worker had: its sessions, its watches and its external inboxes."""
+        super().connection_lost(exc)
+        self._links.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for member in self._inboxes:
+            self._hub.set_external_inbox(member, SessionId(""), None)
+        for stop in self._stops.values():
+            stop()
+        self._stops.clear()
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions:
+            self._hub.forget(session)
+            self._hub.submit((c.Detach(session),))
+
+    def pause_writing(self) -> None:
+        """Hold offers back and stop reading, because the worker is slow."""
+        super().pause_writing()
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """Tell the keys of the offers that were held back, and read again."""
+        super().resume_writing()
+        held_back, self._held_back = self._held_back, {}
+        self._held_back_count = self._forced_bytes = 0
+        for session, keys in held_back.items():
+            if session in self._sessions:
+                self.put(codec.Released(session, keys), _KEY_BYTES * len(keys))
+        self._regulate()
+
+    # Items of the worker.
+
+    def receive_greeting(self, payload: bytes) -> None:
+        """Let the worker in if it knows the key and speaks this contract."""
+        answer = answer_hello(payload, self._key, self._hub.limits)
+        self.write(encode_frame(encode_answer(answer)))
+        if isinstance(answer, Refused):
+            log.warning("a worker was refused", reason=answer.why)
+            self.hang_up()
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.greeted()
+
+    def receive_item(self, item: ToHub) -> None:
+        """Make the call that an item of the worker stands for."""
+        hub = self._hub
+        match item:
+            case codec.Submit():
+                self._submit(item)
+            case codec.Listen(session, member):
+                known = self._sessions.get(session) or self._add_session(session)
+                known.member = member or known.member
+                hub.listen(session, known, known.member)
+            case codec.Forget(session):
+                if session in self._sessions:
+                    hub.forget(session)
+                    # The link itself must still learn when the session ends.
+                    self._sessions[session].member = None
+                    hub.listen(session, self._sessions[session])
+            case codec.Tail(number, session, member):
+                self._stops[number] = hub.tail(session, member, partial(self._put_rows, number))
+            case codec.Watch(number, interest):
+                self._stops[number] = hub.watch(interest, partial(self._put_notice, number))
+            case codec.Stop(number):
+                if stop := self._stops.pop(number, None):
+                    stop()
+            case codec.SetInbox(member, session, present):
+                (self._inboxes.add if present else self._inboxes.discard)(member)
+                hub.set_external_inbox(member, session, _Inbox(self, member) if present else None)
+            case codec.Resolve(question, reserved, taken):
+                hub.resolve(question, reserved, taken)
+
+    def _submit(self, item: codec.Submit) -> None:
+        packed = self._parts.pop(item.number, []) + item.commands
+        if item.more:
+            self._parts[item.number] = packed
+            return
+        values: list[Any] = [unpack(value, codec.COMMANDS_OR_REFUSAL) for value in packed]
+        commands = [value for value in values if not isinstance(value, Refusal)]
+        refused = [(index, value) for index, value in enumerate(values) if isinstance(value, Refusal)]
+        self._unanswered += len(commands)
+        self._regulate()
+        self._hub.submit(commands, partial(self._answered, item.number, commands, refused))
+
+    def _answered(
+        self,
+        number: int,
+        commands: Sequence[c.Command],
+        refused: Sequence[tuple[int, Refusal]],
+        replies: Sequence[Reply],
+    ) -> None:
+        """Send the replies to commands of the worker, with the refusals of those that the worker could not send."""
+        self._unanswered -= len(commands)
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, Attached):
+                self._attached(reply.session)
+            elif isinstance(command, c.Detach) and self._sessions.pop(command.session, None) is not None:
+                self._hub.forget(command.session)
+        if number:
+            together = list(replies)
+            for index, refusal in refused:
+                together.insert(index, refusal)
+            self._put_replies(number, together)
+        self._regulate()
+
+    def _attached(self, session: SessionId) -> None:
+        if self.ended:
+            self._hub.submit((c.Detach(session),))
+        else:
+            self._hub.listen(session, self._add_session(session))
+
+    def _add_session(self, session: SessionId) -> _Session:
+        known = self._sessions[session] = _Session(self, session)
+        return known
+
+    def _regulate(self) -> None:
+        """Read from the worker only while it reads, and while the hub answers."""
+        self.hold(self._slow or self._unanswered >= _UNANSWERED_MAX)
+
+    # Items to the worker.
+
+    def put(self, item: ToWorker, packed_bytes: int = 0) -> None:
+        """Send an item at the end of this turn."""
+        self._last = None
+        super().put(item, packed_bytes)
+
+    def put_news(self, item: ToWorker, packed_bytes: int = 0) -> None:
+        """Send an item that cannot be asked for again, even if the worker is slow. Too many of them end the link."""
+        self.put(item, packed_bytes)
+        if self._slow:
+            self._forced_bytes += packed_bytes + _KEY_BYTES
+            if self._forced_bytes > _BEHIND_BYTES_MAX:
+                self.fail("a worker does not read, and too much waits for it")
+
+    def offer(self, session: SessionId, message: Message, key: int, stream_seq: int) -> None:
+        """Send an offer, or note its key if the worker is slow."""
+        if self._slow:
+            self._hold_back(session, (key,))
+            return
+        to = (session, key, stream_seq)
+        last = self.last_item
+        if self._last is message and isinstance(last, codec.Offers):
+            last.to.append(to)
+            self.grow(_KEY_BYTES)
+            return
+        packed = pack(message)
+        self.put(codec.Offers(packed, [to]), packed_bytes(packed))
+        self._last = message
+
+    def release(self, session: SessionId, keys: Sequence[int]) -> None:
+        """Send the keys of released deliveries, or note them if the worker is slow."""
+        if self._slow:
+            self._hold_back(session, keys)
+        else:
+            self.put(codec.Released(session, list(keys)), _KEY_BYTES * len(keys))
+
+    def _hold_back(self, session: SessionId, keys: Sequence[int]) -> None:
+        self._held_back.setdefault(session, []).extend(keys)
+        self._held_back_count += len(keys)
+        if self._held_back_count > _BEHIND_KEYS_MAX:
+            self.fail("a worker does not read, and too many deliveries wait for it")
+
+    def end_session(self, session: SessionId, why: Refusal) -> None:
+        """Tell the worker that a session has ended."""
+        self._sessions.pop(session, None)
+        self._held_back.pop(session, None)
+        self.put_news(codec.Ended(session, why))
+
+    def _put_notice(self, number: int, notice: Notice) -> None:
+        last = self.last_item
+        if self._last is notice and isinstance(last, codec.Noticed):
+            last.watches.append(number)
+            return
+        packed = pack(notice)
+        self.put_news(codec.Noticed([number], packed), packed_bytes(packed))
+        self._last = notice
+
+    def _put_rows(self, number: int, rows: Sequence[ActivityRow]) -> None:
+        packed = [pack(row) for row in rows]
+        self.put_news(codec.Rows(number, packed), sum(map(packed_bytes, packed)))
+
+    def _put_replies(self, number: int, replies: Sequence[Reply]) -> None:
+        """Send replies, in several items if they are large."""
+        packed: list[Packed] = []
+        size = 0
+        for index, reply in enumerate(replies):
+            packed.append(_pack_reply(reply))
+            size += packed_bytes(packed[-1])
+            if size >= _REPLIES_BYTES and index + 1 < len(replies):
+                self.put(codec.Replies(number, packed, more=True), size)
+                packed, size = [], 0
+        self.put(codec.Replies(number, packed), size)
+
+
+def _pack_reply(reply: Reply) -> Packed:
+    try:
+        return pack(reply)
+    except (UnicodeEncodeError, RecursionError):
+        log.exception("a reply cannot be sent to a worker")
+        return pack(Refusal(Code.INTERNAL_ERROR, "the hub cannot send its reply to the process that serves you"))
