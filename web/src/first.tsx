@@ -37,8 +37,9 @@ export const isThere = (name: string, roster: readonly Member[]): boolean =>
 /** True if no agent has joined yet: none is there, and none has said anything that the page knows. */
 export function isEmpty(roster: readonly Member[], said: readonly Message[], viewer: string): boolean {
   const agents = roster.filter(({ name, kind }) => name !== viewer && kind !== "human" && kind !== "script");
-  const spoke = new Set(said.filter(({ target }) => !CANARY.test(target.slice(1))).map(({ from }) => from));
-  return agents.every(({ name }) => !isThere(name, roster) && !spoke.has(name));
+  if (agents.some(({ name, sessions }) => sessions.length > 0 && isThere(name, roster))) return false;
+  const names = new Set(agents.map(({ name }) => name));
+  return !said.some(({ from, target }) => names.has(from) && !CANARY.test(target.slice(1)));
 }
 
 /** True if the agent has got what the viewer said to it last. */

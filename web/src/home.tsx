@@ -235,6 +235,14 @@ function unseenRows(unseen: Stuckness["unseen"]): readonly Row[] {
   }));
 }
 
+/** Return the reason why messages to a member are held, as far as the viewer may know it. */
+function heldBy(name: string): string {
+  const held = pauses.value.filter(({ thread, allowed }) => !allowed && thread.split("+").includes(`@${name}`));
+  const [pause] = held;
+  if (!pause || held.some(({ by }) => by !== pause.by)) return "held by the loop rule or a pause";
+  return pause.by ? `paused by ${plain(pause.by)}` : "held by the loop rule";
+}
+
 function Troubles({ stuck: { unseen, dead } }: { stuck: Stuckness }) {
   const rows: readonly Row[] = [
     ...unseenRows(unseen),
@@ -246,7 +254,7 @@ function Troubles({ stuck: { unseen, dead } }: { stuck: Stuckness }) {
         kind: "held",
         who: name,
         text: `does not get ${held} ${held === 1 ? "message" : "messages"} yet`,
-        more: "held by the loop rule or a pause",
+        more: heldBy(name),
       })),
     ...dead.map((one) => ({
       key: `dead ${one.id} ${one.member}`,

@@ -10,8 +10,8 @@ import type { Activity, Member, Message } from "./hub.ts";
 import { beginning, oneLine, plain } from "./plain.ts";
 import { address } from "./route.ts";
 import { Share } from "./share.tsx";
-import { type Spent, costOf, totalOf } from "./spent.ts";
 import { useSaid } from "./said.ts";
+import { type Spent, costOf, totalOf } from "./spent.ts";
 import { attempt, members, objectives, tell, visitor } from "./state.ts";
 import { happening, nameOf, placeOf } from "./talk.ts";
 import { type Item, type Kind, callsSince, completeFrom, timelineOf } from "./timeline.ts";
@@ -35,7 +35,7 @@ export function OneMember({ member }: { member: Member }) {
   const { name } = member;
   const own = name === visitor.value?.member;
   const doings = useActivity(name);
-  const spent = useSpent()?.filter((one) => one.member === name) ?? null;
+  const spent = useSpent(doings.rows[0]?.offset)?.filter((one) => one.member === name) ?? null;
   const work = workOf(member, openWork(objectives.value).get(name));
   return (
     <section class="page">
