@@ -12,6 +12,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.e2e.browsers import Office
 from tests.e2e.reports import REPORT, leave
+from tests.e2e.test_reading import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -29,7 +30,7 @@ async def copied(page: Page, within: Locator, choice: str) -> str:
     await menu(within).locator("summary").click()
     await menu(within).get_by_role("button", name=choice).click()
     await expect(menu(within)).not_to_have_attribute("open", "")
-    await page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
+    await until(lambda: page.evaluate("navigator.clipboard.readText().then((text) => text !== '')"))
     return str(await page.evaluate("navigator.clipboard.readText()"))
 
 

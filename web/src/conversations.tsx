@@ -78,7 +78,7 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
           <LongList
             rows={rows}
             keyOf={(message) => message.id}
-            guess={76}
+            guess={40}
             label={`Conversation ${nameOf(place)}`}
             goTo={jump}
             reachedTop={() => void backlog.readBack()}
