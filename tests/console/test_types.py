@@ -13,7 +13,7 @@ _FLAGS = ("--alphabetize", "--empty-objects-unknown", "--default-non-nullable=fa
 
 RENAMED = {
     # A document, a field of it, and the source that reads the field.
-    "frames": ("last_seen_ms", "members.tsx"),
+    "frames": ("last_seen_ms", "administration.tsx"),
     "routes": ("device_code", "api.ts"),
     "shapes": ("verified_rows", "findings.tsx"),
 }
