@@ -212,6 +212,25 @@ def test_a_hook_shows_what_is_unread_once_and_that_is_evidence(hub: HubProcess, 
     assert [item["state"] for item in json.loads(hub.cli("inbox", "--as", bob, "--json").stdout)] == ["seen", "seen"]
 
 
+@pytest.mark.parametrize(
+    ("program", "prompt", "tool", "end"),
+    [
+        ("claude-code", "UserPromptSubmit", "PostToolUse", "Stop"),
+        ("gemini", "BeforeAgent", "AfterTool", "AfterAgent"),
+    ],
+)
+def test_an_agent_is_busy_from_the_first_hook_of_a_turn_to_the_last(
+    hub: HubProcess, bob: str, program: str, prompt: str, tool: str, end: str
+) -> None:
+    def is_busy() -> bool:
+        (member,) = [one for one in json.loads(hub.cli("members", "--json").stdout) if one["name"] == bob]
+        return bool(member.get("busy", False))
+
+    for event, busy in (("SessionStart", False), (prompt, True), (tool, True), (end, False)):
+        assert ask(hub, bob, event, program=program) == ""
+        assert is_busy() is busy, event
+
+
 def test_a_frame_in_the_output_of_a_tool_hides_no_message(
     hub: HubProcess, alice: str, bob: str, tmp_path: Path
 ) -> None:

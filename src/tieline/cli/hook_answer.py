@@ -132,6 +132,7 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
     from tieline.agents import unread
 
     async with await link.open_member() as client:
+        await _report_turn(client, program, question.hook_event_name)
         with _record(link, question) as record:
             items, more = await _unread(client, options)
             new, proved = _sorted(program, question, record, items, options, leave_young=_pushed(options, record))
@@ -147,6 +148,12 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
                 client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
             elif is_shown:
                 record.show(_ids(shown.items), _ids(shown.rest))
+
+
+async def _report_turn(client: "Client", program: Program, event: str) -> None:
+    """Tell the hub that the agent is busy, or at the end of its turn that it is not. A new session has no turn."""
+    if event in FORMS[program].events and event != SESSION_START:
+        await client.set_busy(event != FORMS[program].stopped)
 
 
 async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
