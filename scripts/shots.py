@@ -11,27 +11,38 @@ is 1. `--images` also writes the pictures of the documentation, compressed.
 import argparse
 import asyncio
 import base64
+import getpass
 import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.async_api import Browser, Page, StorageState, async_playwright
 
+from tieline.client import connect
+from tieline.contract.objective import Block
 from tieline.server.hub import Options, RunningHub
 
 ROOT = Path(__file__).resolve().parents[1]
 TIELINE = Path(sys.executable).with_name("tieline")
-WIDTHS = {1440: 900, 390: 844}
+PHONE = 390
+WIDTHS = {1440: 900, PHONE: 844}
 """Width and height of a screen, and of a phone."""
 SCHEMES = ("light", "dark")
-CONSOLE = ("home", "live", "talk", "members", "objectives", "search/header", "nowhere")
+CONSOLE = ("home", "live", "talk", "members", "objectives", "search/parser", "devices", "nowhere")
 SPOKEN = "It is the byte order of the header."
 """A message of the demo, which is shown with its receipts."""
+TASK = """The parser reads the header in the byte order of the machine.
+
+- read it as **big-endian**
+- add a test for each of the `12` kinds of header
+"""
 REPORTED = 30_000
 """Events of the log that the pictures of the pipeline's report are about."""
 IMAGES = {
@@ -91,6 +102,46 @@ async def chromium() -> AsyncIterator[Browser]:
         yield await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
 
 
+def call(model: str, tool: str, tokens: int) -> dict[str, Any]:
+    """Return a model call of this moment, as a program reports it."""
+    said = [{"role": "assistant", "content": [{"type": "tool_use", "name": tool, "input": {"path": "src/parser"}}]}]
+    usage = {"inputTokens": tokens, "outputTokens": tokens // 9}
+    entry = {"request": {"model": model}, "response": {"model": model, "messages": said, "usage": usage}}
+    return {"kind": "llm_exchange", "ts": int(time.time() * 1000), "duration": tokens // 8, "entry": entry}
+
+
+@asynccontextmanager
+async def at_work(home: Path, person: str) -> AsyncIterator[None]:
+    """Let the members of the demo work, ask and wait for the person, until the pictures are taken."""
+    async with AsyncExitStack() as stack:
+        operator = await stack.enter_async_context(await connect(home=home))
+        clients = {}
+        for name in (person, "ada", "ben", "cleo", "dina"):
+            token = (await operator.issue_token(name)).token
+            clients[name] = await stack.enter_async_context(await connect(home=home, token=token))
+        mine, ada, ben, cleo, dina = clients.values()
+        port = await mine.create_objective(
+            "Port the parser to ARM", "all tests pass on ARM", "ben", body=TASK, watchers=("cleo",)
+        )
+        await mine.create_objective("Write the manual", "a newcomer finishes the first chapter alone", "dina")
+        await ben.set_busy()
+        await ben.record_activity(
+            call("claude-opus-4", "read_file", 41_000), call("claude-opus-4", "run_tests", 58_300)
+        )
+        await ben.send(f"obj:{port.id}", "Two of 96 tests fail: both read the header. I look at the byte order.")
+        await cleo.send(f"obj:{port.id}", "The board in the lab is free from 14:00.")
+        await ben.change_objective(port.id, Block("the key of the lab is missing"))
+        await dina.set_busy()
+        await dina.record_activity(call("gpt-5", "write_file", 120_000))
+        await dina.send("*", "The first chapter is written: `docs/start.md`. Please **read it** and tell me.")
+        await dina.send("*", "It takes 10 minutes.")
+        await ada.send("*", "I read it now.")
+        await cleo.send("*", "Nightly build: 96 tests, 2 fail on ARM, see #release.")
+        await ada.send(f"@{person}", "May I merge the parser? The two failures are only on ARM.")
+        await ada.send(f"@{person}", "The header is the last open point of 1.1.", title="Release 1.1")
+        yield
+
+
 class Camera:
     """Takes pictures of pages, and notes the pages that look wrong to a program."""
 
@@ -130,10 +181,10 @@ async def console_pages(page: Page, camera: Camera, url: str, name: str) -> None
         await page.goto(f"{url}/#/{one}")
         await camera.take(page, f"console-{one.partition('/')[0]}-{name}")
     await page.goto(f"{url}/#/members")
-    await page.locator("tbody td a").first.click()
+    await page.get_by_role("main").get_by_role("link", name="ben", exact=True).first.click()
     await camera.take(page, f"console-member-{name}")
     await page.goto(f"{url}/#/objectives")
-    await page.locator("a.card").first.click()
+    await page.get_by_role("main").get_by_role("link", name="Port the parser").click()
     await camera.take(page, f"console-objective-{name}")
     await page.goto(f"{url}/#/live")
     await page.locator("main").get_by_text(SPOKEN).first.click()
@@ -157,12 +208,9 @@ async def docs_pages(page: Page, camera: Camera, url: str, name: str) -> None:
         await camera.take(page, f"docs-{one.strip('/').replace('/', '-') or 'index'}-{name}")
 
 
-async def log_in(browser: Browser, home: Path, url: str, camera: Camera | None = None) -> StorageState:
-    """Log the owner of a hub in. Take the way in, if there is a camera. Return the cookies."""
+async def log_in(browser: Browser, home: Path, url: str) -> StorageState:
+    """Log the owner of a hub in. Return the cookies."""
     page = await browser.new_page()
-    await page.goto(url)
-    if camera:
-        await camera.take(page, "console-entry")
     link = await asyncio.to_thread(login_link, home)
     await page.goto(f"{url}/#{urlsplit(link).fragment}")
     await page.get_by_text("Connected", exact=True).wait_for()
@@ -170,7 +218,7 @@ async def log_in(browser: Browser, home: Path, url: str, camera: Camera | None =
 
 
 async def in_each_window(
-    browser: Browser, session: StorageState, camera: Camera, take: Callable[[Page, str], Awaitable[None]]
+    browser: Browser, session: StorageState | None, camera: Camera, take: Callable[[Page, str], Awaitable[None]]
 ) -> None:
     """Call `take` with a page of each size, light and dark, and with the name of its kind."""
     for width, height in WIDTHS.items():
@@ -178,6 +226,8 @@ async def in_each_window(
             page = await browser.new_page(
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if scheme == "dark" else "light",
+                is_mobile=width == PHONE,
+                has_touch=width == PHONE,
                 storage_state=session,
             )
             camera.watch(page, f"{width}-{scheme}")
@@ -189,13 +239,19 @@ async def take_all(home: Path, reported: Path, camera: Camera) -> None:
     """Take all pictures."""
     async with chromium() as browser:
         async with running(home) as url:
-            session = await log_in(browser, home, url, camera)
+
+            async def entry(page: Page, name: str) -> None:
+                await page.goto(url)
+                await camera.take(page, f"console-entry-{name}")
 
             async def everything(page: Page, name: str) -> None:
                 await console_pages(page, camera, url, name)
                 await docs_pages(page, camera, url, name)
 
-            await in_each_window(browser, session, camera, everything)
+            await in_each_window(browser, None, camera, entry)
+            session = await log_in(browser, home, url)
+            async with at_work(home, getpass.getuser()):
+                await in_each_window(browser, session, camera, everything)
         async with running(reported) as url:
             session = await log_in(browser, reported, url)
 

@@ -1,6 +1,7 @@
 """Tests of the console's page and files, which a hub serves at its root."""
 
 import gzip
+import mimetypes
 from pathlib import Path
 
 import httpx2 as httpx
@@ -8,6 +9,7 @@ import pytest
 
 from tests.server.hubs import running_hub
 from tieline.console.site import Site
+from tieline.console.static_file import static_file
 
 
 @pytest.fixture
@@ -39,6 +41,17 @@ async def test_files_whose_names_change_with_their_content_are_kept(built: Path)
     assert script.headers["content-type"].startswith("text/javascript")
     assert script.headers["content-encoding"] == "gzip"
     assert script.text == "let x = 1;" * 100
+
+
+def test_pictures_and_the_manifest_have_their_types_on_a_system_without_a_list_of_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as bare:
+        bare.setattr(mimetypes, "knownfiles", [])
+        mimetypes.init()
+        types = [static_file(b"", name, "", lasting=False).media_type for name in ("a.webp", "a.svg", "a.webmanifest")]
+    mimetypes.init()
+    assert types == [b"image/webp", b"image/svg+xml", b"application/manifest+json"]
 
 
 async def test_a_browser_that_reads_no_gzip_gets_it_plain(built: Path) -> None:

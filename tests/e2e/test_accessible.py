@@ -4,6 +4,7 @@ Each page is looked at light and dark, on a wide screen, on a phone, and enlarge
 palette and the keys. No page moves by itself, no page is wider than its window, and long names fit.
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -61,7 +62,7 @@ class Furnished(Office):
         self.objective = f"#/objectives/{made.id}"
         self.pages = {
             "#/home": "the key is missing",
-            f"#/live?m={sent.id}&at={sent.offset}": "Not seen by",
+            f"#/live?m={sent.id}&at={sent.offset}": "seen by",
             "#/live": "hello everybody",
             "#/talk/%23general": "hello everybody",
             "#/talk/%40alice": "hello",
@@ -130,6 +131,18 @@ async def test_no_page_moves_by_itself(there: Furnished) -> None:
             })"""
         )
         assert moving == [], path
+
+
+async def test_times_have_the_form_of_the_readers_locale_and_all_of_them_in_a_tooltip(there: Furnished) -> None:
+    page = await there.enter(locale="de-DE")
+    seen = 0
+    async for path in every(there, page):
+        assert re.findall(r"(?i)\d\s?[ap]m\b", await page.locator("body").inner_text()) == [], path
+        moments = page.locator("time")
+        titles = await moments.evaluate_all("all => all.map((one) => one.title)")
+        assert [title for title in titles if not re.search(r"\b20\d\d\b", title)] == [], path
+        seen += len(titles)
+    assert seen > len(there.pages)
 
 
 async def test_axe_finds_nothing_serious_on_the_way_in(there: Furnished) -> None:

@@ -5,7 +5,7 @@ import uPlot from "uplot";
 import { gapped } from "./gaps.ts";
 import { plain } from "./plain.ts";
 import type { components } from "./shapes.d.ts";
-import { dayOf, timeOf } from "./clock.ts";
+import { dayOf, minuteOf, stampOf } from "./clock.ts";
 import { scheme } from "./theme.ts";
 
 export interface Line {
@@ -30,7 +30,10 @@ interface Props {
 }
 
 const HEIGHT = 220;
+/** Room for half of the last time under the axis. */
+const EDGE = 32;
 const HALF_HOUR = 1800;
+const DAY = 86_400;
 /** 1, 10 and 100 ms; 1 and 10 s; 1 and 10 min; 1 and 10 h; 4 and 40 days. */
 const DURATIONS_MS = [1, 10, 100, 1e3, 1e4, 6e4, 6e5, 3.6e6, 3.6e7, 3.456e8, 3.456e9];
 
@@ -39,6 +42,17 @@ const durations = (say: (value: number) => string): uPlot.Axis => ({
   filter: (_, marks) => marks,
   values: (_, marks) => marks.map(say),
 });
+
+/** Times in seconds, in the form of the browser's locale: with the day where it begins. */
+function times(_: uPlot, marks: readonly number[]): string[] {
+  const days = marks.map((second) => dayOf(second * 1000));
+  const byDay = marks.length > 1 && (marks[1] ?? 0) - (marks[0] ?? 0) >= DAY;
+  return marks.map((second, index) => {
+    const day = days[index] ?? "";
+    if (byDay) return day;
+    return index === 0 || days[index - 1] !== day ? `${minuteOf(second * 1000)}\n${day}` : minuteOf(second * 1000);
+  });
+}
 
 /** Values over time; times in milliseconds. */
 export function Chart({ title, unit, at, lines, say, step, held = false }: Props) {
@@ -56,6 +70,7 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
       {
         width: element.clientWidth,
         height: HEIGHT,
+        padding: [null, EDGE, null, null],
         // Without this, a single point is drawn in the middle of a range of years.
         scales: {
           x: { time: true, range: (_, from, to) => (from === to ? [from - HALF_HOUR, to + HALF_HOUR] : [from, to]) },
@@ -63,9 +78,14 @@ export function Chart({ title, unit, at, lines, say, step, held = false }: Props
         },
         // Show the last values until the person points at others.
         hooks: { ready: [(drawn) => drawn.setLegend({ idx: (drawn.data[0]?.length ?? 1) - 1 })] },
-        axes: [axis, { ...axis, size: 76, ...(say ? durations(say) : { label: unit, labelSize: 18 }) }],
+        axes: [
+          { ...axis, values: times, space: 76 },
+          { ...axis, size: 76, ...(say ? durations(say) : { label: unit, labelSize: 18 }) },
+        ],
         series: [
-          {},
+          {
+            value: (_, second: number | null) => (second === null ? "–" : stampOf(second * 1000)),
+          },
           ...lines.map((line) => ({
             label: line.label,
             stroke: colour(line.colour),
@@ -140,9 +160,7 @@ const Figures = ({ unit, at, lines }: Pick<Props, "unit" | "at" | "lines">) => (
       {at
         .map((ms, index) => (
           <tr key={ms}>
-            <td>
-              {dayOf(ms)} {timeOf(ms)}
-            </td>
+            <td>{stampOf(ms)}</td>
             {lines.map((line) => (
               <td key={line.label} class="num">
                 {line.values[index]?.toLocaleString() ?? ""}

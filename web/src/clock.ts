@@ -19,6 +19,8 @@ export const timeOf = (ms: number): string => clock.format(ms);
 /** Return the time of day, without seconds. */
 export const minuteOf = (ms: number): string => short.format(ms);
 export const dayOf = (ms: number): string => date.format(ms);
+/** Return the day and the time of day. */
+export const stampOf = (ms: number): string => `${date.format(ms)}, ${short.format(ms)}`;
 /** Return everything about a moment, for a tooltip. */
 export const momentOf = (ms: number): string => moment.format(ms);
 
@@ -46,5 +48,5 @@ export function ago(ms: number, now: number): string {
 export function whenOf(ms: number, now: number): string {
   if (now - ms < MINUTE_MS) return "just now";
   if (now - ms < FAR_MS) return `${ago(ms, now)} ago`;
-  return now - ms < 180 * DAY_MS ? `${date.format(ms)}, ${short.format(ms)}` : dated.format(ms);
+  return now - ms < 180 * DAY_MS ? stampOf(ms) : dated.format(ms);
 }

@@ -25,12 +25,7 @@ const TOGETHER_MS = 5 * 60_000;
 
 export function Talk() {
   const place = where.value.of || GENERAL;
-  return (
-    <>
-      <Choice here={place} />
-      <Conversation key={place} place={place} />
-    </>
-  );
+  return <Conversation key={place} place={place} />;
 }
 
 /** Take the messages at a place while it is shown. */
@@ -50,8 +45,8 @@ function useGaze(place: Place): Gaze {
   return gaze;
 }
 
-/** The messages at a place. Beside something else it needs no title of its own. */
-export function Conversation({ place, title = nameOf(place) }: { place: Place; title?: string }) {
+/** The messages at a place. Beside something else it has another title, and offers no other places. */
+export function Conversation({ place, title }: { place: Place; title?: string }) {
   const me = visitor.value?.member ?? "";
   const backlog = useBacklog(place);
   const gaze = useGaze(place);
@@ -66,7 +61,8 @@ export function Conversation({ place, title = nameOf(place) }: { place: Place; t
   return (
     <section class="page talk" aria-label={nameOf(place)}>
       <header class="bar">
-        <h1>{plain(title)}</h1>
+        <h1 class={title ? "" : "chosen-place"}>{plain(title ?? nameOf(place))}</h1>
+        {!title && <Choice here={place} />}
         <Membership place={place} />
         <Pause conversations={conversationsAt(place, me)} name={nameOf(place)} />
         <Share asks={asksAt(place, seesAll.value)} place={place} />

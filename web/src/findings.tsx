@@ -2,7 +2,7 @@
 import type { ComponentChild } from "preact";
 import { useState } from "preact/hooks";
 import { Chart, Details, Graph } from "./chart.tsx";
-import { ago, dayOf, timeOf } from "./clock.ts";
+import { ago, dayOf, stampOf } from "./clock.ts";
 import { type Link, type Report, links } from "./links.tsx";
 import { plain } from "./plain.ts";
 import type { components } from "./shapes.d.ts";
@@ -65,7 +65,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
     <div class="insights">
       {report.from_ms !== null && report.to_ms !== null && (
         <p class="count">
-          {dayOf(report.from_ms)} {timeOf(report.from_ms)} to {dayOf(report.to_ms)} {timeOf(report.to_ms)}
+          {stampOf(report.from_ms)} to {stampOf(report.to_ms)}
           {report.before_ms !== null && `, compared with the time before from ${dayOf(report.before_ms)}`}
         </p>
       )}
@@ -139,7 +139,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         rows={report.waits.map((one) => [
           to("objectives", one.objective, one.title ?? one.objective),
           member(one.assignee ?? ""),
-          `${dayOf(one.since_ms)} ${timeOf(one.since_ms)}`,
+          stampOf(one.since_ms),
           <>
             {chain(one.chain.slice(1))}
             {one.circle && " (a circle)"}
@@ -237,7 +237,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
           conversation(String(one["conversation"])),
           count(Number(one["messages"])),
           members((one["participants"] as string[] | null) ?? []),
-          `${dayOf(Number(one["last_ms"]))} ${timeOf(Number(one["last_ms"]))}`,
+          stampOf(Number(one["last_ms"])),
         ])}
       />
       <Rows
@@ -246,7 +246,7 @@ export function Findings({ report, link }: { report: Report; link: Link }) {
         right={2}
         rows={report.storms.map((one) => [
           member(one.sender),
-          `${dayOf(one.minute_ms)} ${timeOf(one.minute_ms)}`,
+          stampOf(one.minute_ms),
           count(one.messages),
           count(one.deliveries),
         ])}

@@ -104,12 +104,9 @@ function Side() {
           <button type="button" class="quiet" onClick={() => act(openPalette)}>
             Go to… <kbd>Ctrl K</kbd>
           </button>
-        </p>
-        <p>
           <button type="button" class="quiet" onClick={() => act(openKeys)}>
             Keys <kbd>?</kbd>
           </button>
-          <a href="/docs/">Docs</a>
         </p>
         <p>
           <label>
@@ -123,6 +120,7 @@ function Side() {
               ))}
             </select>
           </label>
+          <a href="/docs/">Docs</a>
         </p>
         <p class="me">
           <span title={visitor.value?.member}>{plain(visitor.value?.member ?? "")}</span>{" "}

@@ -133,7 +133,7 @@ function One({ place, here }: { place: Place; here: Place }) {
 export function Choice({ here }: { here: Place }) {
   const groups = groupsAt(here);
   return (
-    <label class="narrow bar">
+    <label class="choice">
       <span class="sr">Conversation</span>
       <select value={here} onChange={(event) => go("talk", event.currentTarget.value)}>
         {groups.every(({ found }) => !found.includes(here)) && <option value={here}>{plain(nameOf(here))}</option>}

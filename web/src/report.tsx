@@ -1,7 +1,7 @@
 // The report as one file: the page Insights with the report inside it, and without a hub.
 import { render } from "preact";
 import { useState } from "preact/hooks";
-import { dayOf, timeOf } from "./clock.ts";
+import { stampOf } from "./clock.ts";
 import { Findings, Ranges, type Report, inRange } from "./findings.tsx";
 
 const said = JSON.parse(document.getElementById("report")?.textContent ?? "null") as Report | null;
@@ -13,9 +13,7 @@ function Page({ report }: { report: Report }) {
       <header class="bar">
         <h1>Tieline report</h1>
         <Ranges report={report} range={range} choose={setRange} />
-        <span class="count">
-          as of {dayOf(report.refreshed_at_ms)} {timeOf(report.refreshed_at_ms)}
-        </span>
+        <span class="count">as of {stampOf(report.refreshed_at_ms)}</span>
       </header>
       <Findings report={inRange(report, range)} link={() => null} />
     </main>

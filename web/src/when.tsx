@@ -3,7 +3,7 @@ import { momentOf, whenOf } from "./clock.ts";
 import { now } from "./state.ts";
 
 export const When = ({ ms }: { ms: number }) => (
-  <time dateTime={new Date(ms).toISOString()} title={momentOf(ms)}>
+  <time class="when" dateTime={new Date(ms).toISOString()} title={momentOf(ms)}>
     {whenOf(ms, now.value)}
   </time>
 );

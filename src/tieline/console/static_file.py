@@ -55,7 +55,8 @@ class StaticFile(Struct, frozen=True):
 
 def static_file(body: bytes, name: str, policy: str, *, lasting: bool) -> StaticFile:
     """Return a file with this content. Its name decides its media type."""
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    # Not every system has a list of types, and only the longer of Python's own two lists has the pictures' type.
+    kind = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
     media_type = f"{kind}; charset=utf-8" if kind.startswith("text/") or kind.endswith("javascript") else kind
     tag = f'"{sha256(body).hexdigest()[:32]}"'
     return StaticFile(body, media_type.encode(), tag.encode(), policy.encode(), lasting)
