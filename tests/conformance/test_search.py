@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from tests.core.doubles import START_MS, BrokerHarness, content
+from tests.stores.postgres_server import postgres_search, postgres_store
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
@@ -53,7 +54,11 @@ def sqlite(folder: Path, limits: Limits) -> Library:
     return Library(lambda: SqliteStore(folder, synchronous="OFF"), lambda: SqliteSearch(folder), limits)
 
 
-@pytest.fixture(params=[sqlite], ids=["sqlite"])
+def postgres(folder: Path, limits: Limits) -> Library:
+    return Library(lambda: postgres_store(folder), lambda: postgres_search(folder), limits)
+
+
+@pytest.fixture(params=[sqlite, pytest.param(postgres, marks=pytest.mark.slow)], ids=["sqlite", "postgres"])
 def make_library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Limits], Library]]:
     made: list[Library] = []
 
@@ -64,6 +69,7 @@ def make_library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cal
     yield make
     for library in made:
         library.index.close()
+        library.harness.store.close()
 
 
 @pytest.fixture

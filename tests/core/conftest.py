@@ -1,6 +1,5 @@
 """Fixtures for tests of the broker: a broker harness with the embedded store, which does not sync to disk here."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from tests.core.doubles import BrokerHarness
 from tests.core.held_rooms import LIMITS, Room
 from tests.core.objective_team import Team
-from tests.stores.postgres_server import postgres_store
+from tests.stores.postgres_server import on_postgres, postgres_store
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import MemberKind
 from tieline.core.store import Store
@@ -24,7 +23,7 @@ def open_store(tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
     With `TIELINE_TEST_STORE=postgres` the store is in PostgreSQL, which closes connections only if somebody says so.
     """
-    if os.environ.get("TIELINE_TEST_STORE") != "postgres":
+    if not on_postgres():
         yield lambda: SqliteStore(tmp_path, synchronous="OFF")
         return
     opened: list[Store] = []

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from tests.stores.postgres_server import database_url, on_postgres
 from tieline.client import Client, Delivery, connect
 from tieline.contract.member import MemberKind
 from tieline.server.hub import Options, RunningHub
@@ -97,6 +98,8 @@ def options_of(home: Path, **given: Any) -> Options:
         if value is not None:
             protocol, sets = _SETTINGS[name]
             flags.setdefault(protocol, {}).update(sets(value))
+    if on_postgres():
+        given.setdefault("store", database_url(home))
     return Options(**{"home": home, "http": "127.0.0.1:0", **given, "flags": {**flags, **given.get("flags", {})}})
 
 

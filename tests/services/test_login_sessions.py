@@ -18,6 +18,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.server.local_hub import LocalHub
+from tieline.services.document import DocumentFile
 from tieline.services.login_sessions import LINK_LABEL, LOGINS_FILE, LoginSessions, Opened
 from tieline.services.logins import SESSION_MS, Denied
 from tieline.services.operator import Operator
@@ -55,7 +56,8 @@ class LoginsHarness:
         self.restart_logins()
 
     def restart_logins(self) -> None:
-        self.logins = LoginSessions(self.hub, self.interrupted, self.file.parent, self.clock.now_ms, os.urandom)
+        document = DocumentFile(self.file)
+        self.logins = LoginSessions(self.hub, self.interrupted, document, self.clock.now_ms, os.urandom)
 
     async def open(self) -> None:
         self.hub.start()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psycopg
 
-from tieline.stores.postgres import PostgresActivity, PostgresStore
+from tieline.stores.postgres import PostgresActivity, PostgresSearch, PostgresStore
 
 _START_SECONDS = 60
 """Longest wait for a server, on a busy machine."""
@@ -119,6 +119,20 @@ def server() -> Server:
     return made
 
 
+def on_postgres() -> bool:
+    """True if suites that have a choice run on PostgreSQL; see `test_suites_on_postgres.py`."""
+    return os.environ.get("TIELINE_TEST_STORE") == "postgres"
+
+
+@functools.cache
+def database_url(home: Path) -> str:
+    """Return the URL of a database of its own for a hub's home: always the same for the same home."""
+    name = f"hub_{next(_numbers)}"
+    with psycopg.connect(server().url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return server().url.replace("/postgres", f"/{name}")
+
+
 @functools.cache
 def schema_of(folder: Path) -> str:
     """Return a schema that stands for a folder in tests: always the same for the same folder, never used before."""
@@ -133,3 +147,8 @@ def postgres_store(folder: Path) -> PostgresStore:
 def postgres_activity(folder: Path) -> PostgresActivity:
     """Open the activity log in the schema that stands for a folder."""
     return PostgresActivity(server().url, schema_of(folder))
+
+
+def postgres_search(folder: Path) -> PostgresSearch:
+    """Open the search index in the schema that stands for a folder."""
+    return PostgresSearch(server().url, schema_of(folder))

@@ -186,6 +186,6 @@ def test_every_statement_is_used() -> None:
     package = files("tieline.stores.postgres")
     text = "".join(one.read_text(encoding="utf-8") for one in package.iterdir() if one.name.endswith(".py"))
     named = set(re.findall(r'"(\w+)"', text)) | {
-        f"{log}_{name}" for log in ("main", "activity") for name in re.findall(r'\{self\._log\}_(\w+)"', text)
+        f"{log}_{name}" for log in ("main", "activity") for name in re.findall(r'\{(?:self\._)?log\}_(\w+)"', text)
     }
     assert QUERIES.keys() - named == {"lock_migration"} - named

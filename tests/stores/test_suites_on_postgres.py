@@ -14,13 +14,15 @@ from tests.faults.processes import ROOT, SOAK
 
 SUITES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "core": (["tests/core"], ["tests/core/test_deliveries.py"]),
+    "files": (["tests/services/files/test_files.py"], []),
+    "protocols": (["tests/protocols", "tests/interop", "tests/server"], []),
 }
 """For each suite: all of it, and the files that `make test` runs."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", [name for name, (_, some) in SUITES.items() if SOAK or some])
 def test_a_suite_passes_on_postgres(suite: str) -> None:
     everything, some = SUITES[suite]
     done = subprocess.run(

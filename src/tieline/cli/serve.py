@@ -91,7 +91,8 @@ def serve(
         str | None, typer.Option(metavar="HOST:PORT", help="Address of the HTTP port. Port 0 picks a free port.")
     ] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to delete everything when the hub stops.")
+        str | None,
+        typer.Option(metavar="URL", help="'sqlite', 'postgresql://…', or 'memory' to delete all at the end."),
     ] = None,
     pipeline: Annotated[
         str | None,

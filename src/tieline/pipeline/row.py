@@ -19,7 +19,7 @@ from msgspec.json import Decoder
 
 from tieline.contract.chain import GENESIS_DIGEST, Link, check_link, follows
 from tieline.contract.message import Signature
-from tieline.stores.sqlite.pages import MainPage, Said, read_said
+from tieline.stores.pages import MainPage, Said, read_said
 from tieline.wire.log_lines import MessageLine
 
 MAIN = "main"

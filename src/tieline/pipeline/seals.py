@@ -8,7 +8,8 @@ import msgspec
 from msgspec import MsgspecError, Struct
 
 from tieline.contract.chain import seal, seal_stored
-from tieline.stores.sqlite.pages import LogPages, MainPage
+from tieline.stores.pages import MainPage
+from tieline.stores.sqlite.pages import LogPages
 
 
 class _Sealed(Struct, frozen=True, tag_field="event", tag="send", gc=False):

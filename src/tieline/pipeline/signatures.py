@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Struct
 
 from tieline.contract.message import Signature
 from tieline.protocols import protocols
-from tieline.stores.sqlite.pages import MainPage
+from tieline.stores.pages import MainPage
 
 
 class _Signed(Struct, frozen=True, gc=False):

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tieline.pipeline.row import MAIN, activity_batch, main_page
-from tieline.stores.sqlite.pages import LogPages, MainPage
+from tieline.stores.pages import MainPage
+from tieline.stores.sqlite.pages import LogPages
 
 PAGE_ROWS = 8192
 """Number of rows that are read in one transaction. The transaction takes some milliseconds, so SQLite can soon

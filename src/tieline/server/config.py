@@ -57,7 +57,8 @@ trusted_proxies = []
 owner = "{_OWNER}"
 
 [store]
-# "sqlite" keeps everything in this home; "memory" deletes everything when the hub stops (for tests).
+# "sqlite" keeps everything in this home, and "postgresql://…" in a database of PostgreSQL (see docs/postgres.md).
+# "memory" deletes everything when the hub stops (for tests).
 url = "sqlite"
 """
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tieline.protocols import protocols
 from tieline.server.config import Config, ConfigError, load_config
+from tieline.server.storage import public_url
 from tieline.wire.home import CONFIG_FILE, SETTINGS_FILE, read_running, write_private
 
 _Section = TypeVar("_Section", bound=Struct)
@@ -121,6 +122,8 @@ def _values(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def _shown(name: str, value: Any) -> Any:
+    if name == "store.url":
+        return public_url(value)
     if not _SECRET.search(name) or isinstance(value, bool | int | float):
         return value
     return "(set, not shown)" if value else "(not set)"

@@ -27,8 +27,9 @@ from tieline.server.http import HttpListener
 from tieline.server.local_hub import LocalHub
 from tieline.server.notifier import Notifier
 from tieline.server.pipeline_process import ReportTime, make_pipeline
-from tieline.server.room import Room, store_folder
+from tieline.server.room import Room
 from tieline.server.rooms import Rooms
+from tieline.server.storage import public_url, store_folder
 from tieline.services.assembly import Services
 from tieline.wire.address import CannotListen, is_loopback, parse_address, reachable, refuse_plain, with_pin
 from tieline.wire.home import HUB_SOCKET, KEY_FILE, Running
@@ -228,7 +229,7 @@ class RunningHub:
             version=__version__,
             http=f"{'https' if certificate else 'http'}://{http.address}",
             hub_socket=str(home.path / HUB_SOCKET),
-            store=config.store.url,
+            store=public_url(config.store.url),
             pipeline=config.pipeline.every,
             places=self._places(),
             url=_public(config.http, certificate, http.address),

@@ -14,9 +14,8 @@ import asyncio
 import contextlib
 import re
 import zlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,7 +29,7 @@ from tieline.contract.identifiers import SessionId
 from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code
 from tieline.core.store import MAIN, DeliveryRoute, StoreError
-from tieline.stores.sqlite.pages import LOGS, LogPages, read_said
+from tieline.stores.pages import LOGS, Pages, read_said
 from tieline.wire.http import Bodies, bearer, foreign, header
 from tieline.wire.log_lines import (
     CUT,
@@ -121,8 +120,8 @@ class _Range(Struct, frozen=True):
 class LogApi(RouteApp):
     """HTTP application with the routes below `/api/log`, by which other programs read the hub's logs."""
 
-    def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
-        self._home = home
+    def __init__(self, hub: Hub, open_pages: Callable[[], Pages], unfinished: Unfinished) -> None:
+        self._open_pages = open_pages
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tieline-log")
         self._closing = False
         query = (
@@ -149,7 +148,7 @@ class LogApi(RouteApp):
         asked = await _asked(call)
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as opened:
-            pages = opened.enter_context(contextlib.closing(LogPages(self._home)))
+            pages = opened.enter_context(contextlib.closing(self._open_pages()))
             try:
                 log_end = await loop.run_in_executor(self._threads, pages.end, asked.log)
                 names = await loop.run_in_executor(self._threads, pages.names)
@@ -192,7 +191,7 @@ class LogApi(RouteApp):
         await call.get(lambda session: ForgetReader(session, name=name), r.Done)
 
     async def _pieces(
-        self, pages: LogPages, asked: _Range, end: int, names: dict[int, str], receive: Receive
+        self, pages: Pages, asked: _Range, end: int, names: dict[int, str], receive: Receive
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         packer = zlib.compressobj(1, wbits=31) if asked.packed else None
@@ -255,13 +254,13 @@ def _takes_gzip(scope: Scope) -> bool:
     return False
 
 
-def _page(pages: LogPages, log: str, first: int, last: int, names: dict[int, str], packer: Any) -> bytes:
+def _page(pages: Pages, log: str, first: int, last: int, names: dict[int, str], packer: Any) -> bytes:
     lines = _main_lines(pages, first, last, names) if log == MAIN else _activity_lines(pages, first, last, names)
     encoded = b"".join(_encoder.encode(line) + b"\n" for line in lines)
     return packer.compress(encoded) if packer else encoded
 
 
-def _main_lines(pages: LogPages, first: int, last: int, names: dict[int, str]) -> Iterable[MainLine]:
+def _main_lines(pages: Pages, first: int, last: int, names: dict[int, str]) -> Iterable[MainLine]:
     page = pages.main(first, last)
     messages = {row[0]: row for row in page.messages}
     happenings = {row[0]: row for row in page.happenings}
@@ -320,7 +319,7 @@ def _message(row: tuple[Any, ...], names: dict[int, str]) -> MessageLine:
     )
 
 
-def _activity_lines(pages: LogPages, first: int, last: int, names: dict[int, str]) -> Iterable[ActivityLine]:
+def _activity_lines(pages: Pages, first: int, last: int, names: dict[int, str]) -> Iterable[ActivityLine]:
     for offset, at_ms, number, kind, ts_ms, event in pages.activity(first, last):
         yield ActivityLine(offset, at_ms, number, kind, ts_ms, event.decode(errors="replace"), names.get(number))
 

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from tieline.agents.program import NotStarted, Program, start_program
 from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 from tieline.server.config import Config, ConfigError
-from tieline.server.room import MEMORY
+from tieline.server.storage import MEMORY, in_database
 from tieline.wire.backoff import Backoff
 from tieline.wire.duration import parse_duration
 from tieline.wire.insights import StoredReport
@@ -131,6 +131,9 @@ def make_pipeline(home: Path, config: Config) -> PipelineProcess | None:
         parse_duration(section.every, _DAYS_MAX)
     except ValueError as error:
         raise ConfigError(f"the interval of the pipeline {error}") from error
+    if in_database(config.store.url):
+        hint = "run it beside the hub: tieline pipeline run --hub URL --follow"
+        raise ConfigError(f"a hub runs the pipeline itself only with the store 'sqlite'; {hint}")
     if config.store.url == MEMORY:
         raise ConfigError("the pipeline reads the hub's database, so it needs the store 'sqlite'")
     own = (sys.executable, "-P", "-m", "tieline.cli.main", "pipeline", "run")

@@ -17,10 +17,12 @@ from tieline.console.app import ConsoleApp
 from tieline.console.insights import Insights
 from tieline.console.login import LoginApp
 from tieline.console.spend import Spend
+from tieline.contract.file import FileCatalogue
 from tieline.contract.member import ByHomeKey
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
-from tieline.core.store import DamagedError, Store, StoreError
+from tieline.core.search_query import SearchIndex
+from tieline.core.store import ActivityStore, DamagedError, Store, StoreError
 from tieline.protocols import protocols
 from tieline.server.api import Api
 from tieline.server.clock import Clock
@@ -30,8 +32,18 @@ from tieline.server.home import Home
 from tieline.server.local_hub import LocalHub
 from tieline.server.log_api import LogApi
 from tieline.server.notifier import Notifier
+from tieline.server.storage import (
+    MEMORY,
+    DatabaseStorage,
+    in_database,
+    public_url,
+    storage_of,
+    store_folder,
+    synchronous,
+)
 from tieline.services.assembly import Services
-from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
+from tieline.services.files.blobs import BlobStore
+from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.database import MENDING, check_main
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.wire.home import KEY_FILE
@@ -41,36 +53,22 @@ from tieline.wire.protocol import Host, Server
 from tieline.wire.room import ROOM_FILE, token_prefix
 from tieline.wire.unfinished import Unfinished
 
-MEMORY = "memory"
-"""Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
-home. The hub removes this folder when it stops."""
-_FORGOTTEN_FOLDER = "forgotten"
-
 _NAMES_SHOWN = 5
 """Most names in one line of the log. The line also has the number of all names."""
 
 log = structlog.get_logger(__name__)
 
 
-def store_folder(url: str, home: Path) -> Path:
-    """Return the folder with the files of the store `url`.
-
-    This is the home or, for the store `memory`, a temporary folder in the home.
-    """
-    return home / _FORGOTTEN_FOLDER if url == MEMORY else home
-
-
-def _synchronous(url: str) -> str:
-    return "FULL" if url == "sqlite" else "OFF"
-
-
 def open_store(url: str, folder: Path) -> Store:
-    """Open and return the store `url`: `sqlite`, `memory`, or `sqlite:unsafe` (no sync to disk, for benchmarks).
+    """Open and return the store `url`: `sqlite`, `memory`, or a URL that begins with `postgresql://`.
 
-    Raises `ConfigError` for any other name. `folder` has the files of the store.
+    `sqlite:unsafe` is SQLite without sync to disk, for benchmarks. Raises `ConfigError` for any other name. `folder`
+    has the files of the store.
     """
+    if in_database(url):
+        return DatabaseStorage(url, folder).open_store()
     if url not in ("sqlite", "sqlite:unsafe", MEMORY):
-        raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
+        raise ConfigError(f"unknown store {url!r}: use 'sqlite', 'memory', or a URL that begins with postgresql://")
     if url != MEMORY:
         check_main(folder)
         if (folder / KEY_FILE).exists() and not (folder / MAIN_FILE).exists():
@@ -79,7 +77,7 @@ def open_store(url: str, folder: Path) -> Store:
             said = f"a hub ran here before and left no messages, so this one begins empty; {do}"
             log.warning(said, home=str(folder))
     # `sqlite:unsafe` does every write but no sync: benchmarks measure the cost of durability against it.
-    return SqliteStore(folder, synchronous=_synchronous(url))
+    return SqliteStore(folder, synchronous=synchronous(url))
 
 
 def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
@@ -122,6 +120,8 @@ def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | N
         if isinstance(explained, StoreError):
             raise explained from error
         # No rule expects this error, so its cause is in the stored data.
+        if in_database(config.store.url):
+            raise DamagedError(f"{public_url(config.store.url)} is damaged: {error}") from error
         raise DamagedError(f"{folder / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
 
 
@@ -151,6 +151,7 @@ class Room:
         self.config = config
         self.clock_and_ids = clock_and_ids
         self.folder = store_folder(config.store.url, home.path)
+        self._storage = storage_of(config.store.url, home.path)
         self.operator = ByHomeKey(home.key())
         # The pipeline's last report.
         self.report = StoredReport(self.folder)
@@ -182,24 +183,24 @@ class Room:
         newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
         for row in newest:
             self.clock_and_ids.clock.compare_with_log(row.at_ms)
-        activity, index, catalogue = await asyncio.to_thread(self._open_databases)
+        activity, index, catalogue, blobs = await asyncio.to_thread(self._open_databases)
         local_hub = self.local_hub = LocalHub(broker, activity, notifier.notify if notifier else None, index)
         local_hub.health.watch(self.clock_and_ids.clock)
         local_hub.start()
         self._closing.push_async_callback(local_hub.stop)
         try:
+            logins = self._storage.logins()
             services = self.services = Services(
-                local_hub, self.operator, catalogue, self.clock_and_ids.now_ms, self.folder
+                local_hub, self.operator, catalogue, blobs, logins, self.clock_and_ids.now_ms
             )
         except ValueError as error:
             raise ConfigError(str(error)) from error
         self._closing.push_async_callback(services.stop)
         self.login_app = LoginApp(local_hub, services.logins, __version__)
 
-    def _open_databases(self) -> tuple[SqliteActivity, SqliteSearch, SqliteFiles]:
-        folder, synchronous = self.folder, _synchronous(self.config.store.url)
-        activity = SqliteActivity(folder, synchronous=synchronous)
-        return activity, SqliteSearch(folder), SqliteFiles(folder, synchronous=synchronous)
+    def _open_databases(self) -> tuple[ActivityStore, SearchIndex, FileCatalogue, BlobStore]:
+        storage = self._storage
+        return storage.open_activity(), storage.open_index(), storage.open_catalogue(), storage.open_blobs()
 
     def make_servers(self, host: Host) -> dict[str, Server]:
         """Return new servers for the protocols that the configuration turns on, as protocol name → server."""
@@ -217,7 +218,7 @@ class Room:
     def own_apps(self, unfinished: Unfinished) -> list[HttpApp]:
         """Return new HTTP applications that belong to no protocol: API, logins, console, insights and logs."""
         hub = self.local_hub
-        api, logs = Api(hub, unfinished), LogApi(hub, self.folder, unfinished)
+        api, logs = Api(hub, unfinished), LogApi(hub, self._storage.open_pages, unfinished)
         insights = Insights(hub, self.report, unfinished)
         spend = Spend(hub, self.folder, unfinished)
         tables = (*self.login_app.table, *api.table, *logs.table, *insights.table, *spend.table)

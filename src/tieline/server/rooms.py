@@ -30,6 +30,7 @@ from tieline.server.config import Config, ConfigError
 from tieline.server.home import Home, HomeBusy
 from tieline.server.native_stream import NativeStream
 from tieline.server.room import Room
+from tieline.server.storage import remove_data
 from tieline.wire.folder import own_folder, sync_folder
 from tieline.wire.home import write_private
 from tieline.wire.http import SESSION_COOKIE, Answer, HttpApp, bearer, clear, failure, header, logins, refuse
@@ -338,7 +339,7 @@ class Rooms:
                 await self._close(known)
                 if empty and not known.is_used_since(used_at):
                     del self._known[room_id]
-                    await asyncio.to_thread(_remove, known.path)
+                    await asyncio.to_thread(_remove, known.path, self._config.store.url)
                     log.info("a room that nobody joined is removed", room=room_id)
 
     async def _is_empty(self, known: _Known) -> bool:
@@ -373,7 +374,9 @@ def _close_apps(opened: _OpenRoom) -> None:
         app.close()
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, url: str) -> None:
+    # The data go first: without its folder, nobody would find them again.
+    remove_data(url, path)
     unwanted = path.with_name(f".{path.name}")
     path.rename(unwanted)
     shutil.rmtree(unwanted)

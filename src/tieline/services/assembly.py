@@ -7,22 +7,20 @@ member.
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from tieline.contract.file import FileCatalogue
 from tieline.contract.hub import Hub
 from tieline.contract.member import Credential
 from tieline.services.devices import Devices
+from tieline.services.document import Document
 from tieline.services.enrolments import Enrolments
 from tieline.services.files.attachments import Attachments
-from tieline.services.files.blobs import Blobs
+from tieline.services.files.blobs import BlobStore
 from tieline.services.files.files import Files
 from tieline.services.files.transfer import Transfers
 from tieline.services.login_sessions import LoginSessions
 from tieline.services.operator import Operator
 from tieline.services.upkeep import Upkeep
-
-_BLOBS_FOLDER = "files"
 
 
 class Services:
@@ -33,15 +31,16 @@ class Services:
         hub: Hub,
         key: Credential,
         catalogue: FileCatalogue,
+        blobs: BlobStore,
+        logins: Document,
         now_ms: Callable[[], int],
-        folder: Path,
     ) -> None:
         self.now_ms = now_ms
         self.operator = Operator(hub, key)
-        self.files = Files(catalogue, Blobs(folder / _BLOBS_FOLDER), now_ms)
+        self.files = Files(catalogue, blobs, now_ms)
         self.transfers = Transfers(self.files)
         self.attachments = Attachments(self.files, now_ms)
-        self.logins = LoginSessions(hub, self.operator, folder, now_ms, os.urandom)
+        self.logins = LoginSessions(hub, self.operator, logins, now_ms, os.urandom)
         self.devices = Devices(self.operator, Enrolments(os.urandom), now_ms)
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 

@@ -17,7 +17,6 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +28,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByToken, MemberKind, TokenView
 from tieline.contract.permission import OWNER_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
+from tieline.services.document import Document
 from tieline.services.logins import (
     INVALID_CODE,
     SESSION_MS,
@@ -39,7 +39,6 @@ from tieline.services.logins import (
     app_token,
 )
 from tieline.services.operator import Operator
-from tieline.wire.home import write_private
 from tieline.wire.sessions import Make, ask_all
 
 LOGINS_FILE = "logins.json"
@@ -98,15 +97,15 @@ class LoginSessions:
         self,
         hub: Hub,
         operator: Operator,
-        folder: Path,
+        document: Document,
         now_ms: Callable[[], int],
         randomness: Callable[[int], bytes],
     ) -> None:
         self._hub = hub
         self._operator = operator
-        self._path = folder / LOGINS_FILE
+        self._document = document
         self._now_ms = now_ms
-        self._logins = _load(self._path, randomness)
+        self._logins = _load(document, randomness)
         self._saving = asyncio.Lock()
         # Held while the token of an app and its secret may differ.
         self._changing_apps = asyncio.Lock()
@@ -388,16 +387,17 @@ class LoginSessions:
         Only one write runs at a time, so the file always has the latest data at the end.
         """
         async with self._saving:
-            await asyncio.to_thread(write_private, self._path, self._logins.encode())
+            await asyncio.to_thread(self._document.write, self._logins.encode())
 
 
-def _load(path: Path, randomness: Callable[[int], bytes]) -> Logins:
-    if not path.exists():
+def _load(document: Document, randomness: Callable[[int], bytes]) -> Logins:
+    content = document.read()
+    if content is None:
         return Logins(randomness)
     try:
-        return Logins(randomness, path.read_bytes())
+        return Logins(randomness, content)
     except msgspec.MsgspecError as error:
-        raise UnreadableLogins(f"{path}: {error}") from error
+        raise UnreadableLogins(f"{document.name}: {error}") from error
 
 
 def _label(digest: str) -> str:

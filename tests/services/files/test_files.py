@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stores.postgres_server import database_url, on_postgres
 from tieline.contract.file import EVERYBODY, FileEntry
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
-from tieline.services.files.blobs import Blobs
+from tieline.server.storage import DatabaseStorage, HomeStorage, Storage
 from tieline.services.files.files import Files, Reading
 from tieline.services.files.transfer import reading_headers
 from tieline.services.files.tree import (
@@ -26,7 +27,7 @@ from tieline.services.files.tree import (
     objective_of,
     parse_path,
 )
-from tieline.stores.sqlite.files import FILES_FILE, SqliteFiles
+from tieline.stores.sqlite.files import FILES_FILE
 
 NOW = 1_700_000_000_000
 ADA, BOB, EVE = Viewer("ada"), Viewer("bob"), Viewer("eve")
@@ -38,8 +39,11 @@ class Scene:
 
     def __init__(self, folder: Path, limits: FileLimits | None = None) -> None:
         self.folder = folder
-        self.blobs = Blobs(folder / "blobs")
-        self.files = Files(SqliteFiles(folder, synchronous="OFF"), self.blobs, lambda: NOW, limits)
+        storage: Storage = HomeStorage(folder, "OFF")
+        if on_postgres():
+            storage = DatabaseStorage(database_url(folder), folder)
+        self.blobs = storage.open_blobs()
+        self.files = Files(storage.open_catalogue(), self.blobs, lambda: NOW, limits)
 
     async def write(
         self, path: str, data: bytes = b"hello", viewer: Viewer = ADA, collide: Collide = Collide.ERROR
@@ -57,7 +61,8 @@ class Scene:
         return b"".join([piece async for piece in reading])
 
     def on_disk(self) -> int:
-        return len([path for path in (self.folder / "blobs").rglob("*") if not path.is_dir()])
+        """Return the number of contents that are kept, with those of uploads."""
+        return len(self.blobs.digests()) + len(list(self.folder.rglob("incoming/*")))
 
 
 @pytest.fixture
@@ -296,6 +301,7 @@ async def test_what_everybody_was_shown_everybody_reads(scene: Scene) -> None:
     assert names(await scene.files.shared(ADA)) == []
 
 
+@pytest.mark.skipif(on_postgres(), reason="it looks into the file; tests/stores/test_postgres_files.py has it too")
 async def test_shares_that_are_permanent_count_once(scene: Scene) -> None:
     await scene.written("/ada/a")
     for via in ("one", "two"):

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
@@ -82,6 +82,45 @@ class Upload:
         return self._opened
 
 
+class BlobStore(Protocol):
+    """Interface of a store of bytes that are found by their hash. Only one thread may use it at a time."""
+
+    def begin(self) -> Upload:
+        """Return a new upload. The caller writes the bytes to it, and ends it with `keep` or `Upload.abandon`."""
+
+    def keep(self, upload: Upload) -> Blob:
+        """Finish an upload: make its bytes durable. Return the hash and the size.
+
+        The next `sweep` deletes the bytes, unless an entry (a member's file or folder) refers to the hash by then.
+        """
+
+    def open(self, digest: str) -> BinaryIO:
+        """Open the stored bytes whose hash is `digest`, for reading. Raise `MissingBlob` if they are not there.
+
+        The reader can read all bytes, even if they are deleted meanwhile.
+        """
+
+    def discard(self, digest: str) -> None:
+        """Delete the stored bytes whose hash is `digest`, because no member's file refers to them any more."""
+
+    def sweep(self, refers: Callable[[str], bool]) -> int:
+        """Delete the incomplete uploads and unused bytes of an earlier run. Return the number of deleted files.
+
+        `refers` returns true for a hash that at least one member's file uses.
+        """
+
+    def digests(self) -> set[str]:
+        """Return the hashes of the bytes of all stored files."""
+
+    def close(self) -> None:
+        """Close the store. No other method may be called after this."""
+
+
+def new_upload(folder: Path) -> Upload:
+    """Return a new upload whose temporary file will be in this folder."""
+    return Upload(folder / secrets.token_hex(16))
+
+
 class Blobs:
     """The folder that holds the bytes of all members' files. Not thread-safe: only one thread may use it at a time."""
 
@@ -93,7 +132,7 @@ class Blobs:
 
     def begin(self) -> Upload:
         """Return a new upload. The caller writes the bytes to it, and ends it with `keep` or `Upload.abandon`."""
-        return Upload(self._incoming / secrets.token_hex(16))
+        return new_upload(self._incoming)
 
     def keep(self, upload: Upload) -> Blob:
         """Finish an upload: rename its temporary file to the hash of its bytes. Return the hash and the size.
@@ -145,6 +184,9 @@ class Blobs:
     def digests(self) -> set[str]:
         """Return the hashes of the bytes of all stored files."""
         return {path.name for path in self._kept()}
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
 
     def _kept(self) -> Iterator[Path]:
         for folder in self._folder.iterdir():

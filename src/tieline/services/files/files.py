@@ -14,7 +14,7 @@ from typing import BinaryIO, ParamSpec, TypeVar
 
 from tieline.contract.file import FileCatalogue, FileEntry
 from tieline.contract.message import Attachment
-from tieline.services.files.blobs import Blobs, Upload
+from tieline.services.files.blobs import BlobStore, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
@@ -62,7 +62,7 @@ class Files:
     def __init__(
         self,
         catalogue: FileCatalogue,
-        blobs: Blobs,
+        blobs: BlobStore,
         now_ms: Callable[[], int],
         limits: FileLimits | None = None,
     ) -> None:
@@ -83,6 +83,7 @@ class Files:
         """Finish running operations and close the catalogue (the database of entries)."""
         if not self._closed:
             self._closed = True
+            await self._run(self._blobs.close)
             await self._run(self._catalogue.close)
             self._executor.shutdown(wait=False)
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from tieline.contract.file import EVERYBODY, FileCatalogue, FileChange, FileEntry, FileKind
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
-from tieline.services.files.blobs import Blobs, MissingBlob, Upload
+from tieline.services.files.blobs import BlobStore, MissingBlob, Upload
 
 ROOT = "/"
 OBJECTIVES = "objectives"
@@ -157,7 +157,7 @@ def objective_of(path: str) -> str | None:
 class Tree:
     """The tree of files: checks the rules for paths, access and limits, then does the operation. Not thread-safe."""
 
-    def __init__(self, catalogue: FileCatalogue, blobs: Blobs, limits: FileLimits) -> None:
+    def __init__(self, catalogue: FileCatalogue, blobs: BlobStore, limits: FileLimits) -> None:
         self._catalogue = catalogue
         self._blobs = blobs
         self._limits = limits

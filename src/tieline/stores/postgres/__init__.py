@@ -4,6 +4,19 @@ The package needs the extra `postgres`, which brings the driver.
 """
 
 from tieline.stores.postgres.activity import PostgresActivity
+from tieline.stores.postgres.connection import drop_schema
+from tieline.stores.postgres.files import PostgresBlobs, PostgresDocument, PostgresFiles
+from tieline.stores.postgres.pages import PostgresPages
+from tieline.stores.postgres.search import PostgresSearch
 from tieline.stores.postgres.store import PostgresStore
 
-__all__ = ["PostgresActivity", "PostgresStore"]
+__all__ = [
+    "PostgresActivity",
+    "PostgresBlobs",
+    "PostgresDocument",
+    "PostgresFiles",
+    "PostgresPages",
+    "PostgresSearch",
+    "PostgresStore",
+    "drop_schema",
+]

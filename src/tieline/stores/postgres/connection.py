@@ -7,7 +7,7 @@ a read must see them or when the store commits. So a batch usually costs one rou
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -32,6 +32,16 @@ QUERIES = load(files("tieline.stores.postgres").joinpath("queries.sql").read_tex
 """The statements by name."""
 
 _ENCODED = {name: statement.encode() for name, statement in QUERIES.items()}
+
+Statements = Mapping[str, bytes]
+"""Statements by name, in the form that the driver takes from a program."""
+
+
+def load_statements(file: str) -> Statements:
+    """Return the statements of a file of this package."""
+    text = files("tieline.stores.postgres").joinpath(file).read_text(encoding="utf-8")
+    return {name: statement.encode() for name, statement in load(text).items()}
+
 
 _VERSION_MIN = 130000
 """Oldest version of the server, as the server writes it: 13. Older ones have no `gen_random_uuid`."""
@@ -108,18 +118,27 @@ def _migrations(part: str) -> list[str]:
 
 
 class PostgresConnection:
-    """One connection to the schema of a hub. It is not thread-safe. `part` is the part of the schema that it uses."""
+    """One connection to the schema of a hub. It is not thread-safe. `part` is the part of the schema that it uses.
 
-    def __init__(self, url: str, schema: str, part: str) -> None:
+    With `reopens`, a connection that was lost is opened again at the next use, if no writes were lost with it.
+    """
+
+    def __init__(
+        self, url: str, schema: str, part: str, *, statements: Statements | None = None, reopens: bool = True
+    ) -> None:
         self._url = url
+        self._statements = _ENCODED if statements is None else statements
+        self._part = part
+        self._reopens = reopens
+        self._closed = False
         self.schema = schema
         self.place = place_of(url)
         # Writes that were not sent yet: the name of the statement, and its values.
         self._queue: list[tuple[str, Sequence[Any]]] = []
         self._in_transaction = False
-        self._postgres = self._open(part)
+        self._postgres = self._open()
 
-    def _open(self, part: str) -> psycopg.Connection[Row]:
+    def _open(self) -> psycopg.Connection[Row]:
         try:
             made: psycopg.Connection[Row] = psycopg.connect(
                 self._url,
@@ -137,7 +156,7 @@ class PostgresConnection:
             register(made)
             self._check_server(made)
             made.execute(_ENCODED["use_schema"], (self.schema,))
-            self._migrate(made, part)
+            self._migrate(made, self._part)
         except psycopg.Error as error:
             made.close()
             raise explain(error, self.place) from error
@@ -163,7 +182,7 @@ class PostgresConnection:
             return
         with made.transaction():
             made.execute(_ENCODED["lock_migration"], (lock_key(self.schema, "migration"),))
-            made.execute(SQL(QUERIES["make_schema"]).format(schema=Identifier(self.schema)).as_bytes(made))
+            made.execute(_about("make_schema", self.schema, made))
             version = self._version(made, part)
             if version > len(scripts):
                 raise StoreError(
@@ -188,6 +207,22 @@ class PostgresConnection:
         row = made.execute(_ENCODED["version"], (part,)).fetchone()
         return int(row[0]) if row else 0
 
+    @property
+    def lost(self) -> bool:
+        """True if the server, or the way to it, ended this connection."""
+        return self._postgres.closed and not self._closed
+
+    def reopen(self) -> None:
+        """Open a connection that was lost again. Buffered writes and locks are gone."""
+        self._queue.clear()
+        self._in_transaction = False
+        self._postgres.close()
+        self._postgres = self._open()
+
+    def _renew(self) -> None:
+        if self._reopens and self.lost and not self._in_transaction:
+            self._postgres = self._open()
+
     # Writes.
 
     def write(self, name: str, values: Sequence[Any]) -> None:
@@ -209,12 +244,13 @@ class PostgresConnection:
 
     def _send(self, *, commits: bool) -> None:
         queue, self._queue = self._queue, []
+        self._renew()
         with self.explaining(), self._postgres.pipeline():
             if not self._in_transaction:
                 self._in_transaction = True
                 self._postgres.execute(b"BEGIN")
             for name, values in queue:
-                self._postgres.execute(_ENCODED[name], values, prepare=True)
+                self._postgres.execute(self._statements[name], values, prepare=True)
             if commits:
                 self._postgres.execute(b"COMMIT")
 
@@ -246,8 +282,9 @@ class PostgresConnection:
 
     def select(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of the statement with this name. Buffered writes must be sent before; see `flush`."""
+        self._renew()
         with self.explaining():
-            return self._postgres.execute(_ENCODED[name], values, prepare=True, binary=True).fetchall()
+            return self._postgres.execute(self._statements[name], values, prepare=True, binary=True).fetchall()
 
     def one(self, name: str, values: Sequence[Any] = ()) -> Row:
         """Return the only row of the statement with this name."""
@@ -273,6 +310,18 @@ class PostgresConnection:
         self.select("unlock_writer", (key,))
 
     @contextmanager
+    def instant(self) -> Iterator[None]:
+        """Let all reads inside see the database as it was at the first of them. No writes may be buffered."""
+        self._renew()
+        with self.explaining():
+            self._postgres.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._in_transaction = True
+        try:
+            yield
+        finally:
+            self.roll_back()
+
+    @contextmanager
     def explaining(self) -> Iterator[None]:
         """Raise errors of the driver as `StoreError`."""
         try:
@@ -282,5 +331,20 @@ class PostgresConnection:
 
     def close(self) -> None:
         """Close the connection. Buffered writes are lost. A second call does nothing."""
+        self._closed = True
         self._queue.clear()
         self._postgres.close()
+
+
+def drop_schema(url: str, schema: str) -> None:
+    """Remove a schema with all that is in it."""
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as made:
+            made.execute(_about("drop_schema", schema, made))
+    except psycopg.Error as error:
+        raise explain(error, place_of(url)) from error
+
+
+def _about(name: str, schema: str, made: psycopg.Connection[Any]) -> bytes:
+    """Return a statement that names the schema."""
+    return SQL(QUERIES[name]).format(schema=Identifier(schema)).as_bytes(made)

@@ -3,6 +3,9 @@
 -- name: make_schema
 CREATE SCHEMA IF NOT EXISTS {schema}
 
+-- name: drop_schema
+DROP SCHEMA IF EXISTS {schema} CASCADE
+
 -- name: use_schema
 SELECT set_config('search_path', quote_ident($1), false)
 
@@ -186,6 +189,12 @@ WHERE fall.number = gone.number AND fall.last = gone.key AND fall.first = gone.k
 
 -- name: redact_message
 UPDATE message SET content = $1, signature = '' WHERE log_offset = $2
+
+-- name: forget_said
+DELETE FROM said WHERE log_offset = $1
+
+-- name: search_again
+INSERT INTO search_again (log_offset) VALUES ($1) ON CONFLICT DO NOTHING
 
 -- name: main_set_kept_from
 UPDATE log_state SET kept_from = greatest(kept_from, $1)
@@ -530,3 +539,70 @@ UPDATE activity_state SET epoch = epoch
 
 -- name: delete_activity
 DELETE FROM activity WHERE log_offset <= $1
+
+-- Search.
+
+-- name: search_state
+SELECT
+    (SELECT log_end FROM search_progress),
+    (SELECT coalesce(max(log_offset) + 1, 0) FROM log),
+    EXISTS (SELECT 1 FROM search_again)
+
+-- name: messages_to_index
+SELECT log_offset, content FROM message WHERE log_offset >= $1 AND log_offset < $2 ORDER BY log_offset
+
+-- name: messages_to_index_again
+SELECT search_again.log_offset, message.content
+FROM search_again LEFT JOIN message USING (log_offset) ORDER BY search_again.log_offset LIMIT $1
+
+-- name: index_message
+-- A message that was deleted meanwhile is left out.
+INSERT INTO said (log_offset, words)
+SELECT log_offset, array_to_tsvector($2::text[]) FROM message WHERE log_offset = $1
+ON CONFLICT (log_offset) DO UPDATE SET words = excluded.words
+
+-- name: indexed_again
+DELETE FROM search_again WHERE log_offset = ANY($1::bigint[])
+
+-- name: set_search_progress
+UPDATE search_progress SET log_end = $1
+
+-- name: search
+SELECT message.log_offset, message.sender, message.target
+FROM said JOIN message USING (log_offset)
+WHERE said.words @@ $1::tsquery AND log_offset >= $2 AND log_offset < $3
+    AND message.sent_at_ms BETWEEN $4 AND $5 AND ($6::text IS NULL OR message.sender = $6)
+ORDER BY log_offset DESC LIMIT $7
+
+-- name: threads_of_member
+SELECT 'obj:' || id FROM objective_party JOIN objective USING (serial) WHERE number = $1
+
+-- name: message_at
+SELECT log_offset, id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature
+FROM message WHERE log_offset = ANY($1::bigint[]) ORDER BY log_offset DESC
+
+-- Pages of the logs.
+
+-- name: main_end
+SELECT coalesce(max(log_offset) + 1, 0) FROM log
+
+-- name: page_names
+SELECT number, name FROM member
+
+-- name: page_rows
+SELECT log_offset, at_ms, event, hash FROM log WHERE log_offset >= $1 AND log_offset < $2 ORDER BY log_offset
+
+-- name: page_messages
+SELECT
+    log_offset, id, sender, protocol, wire_id, target, sent_at_ms, expires_at_ms, verified::integer, hops, cause,
+    signature, content, route
+FROM message WHERE log_offset >= $1 AND log_offset < $2 ORDER BY log_offset
+
+-- name: page_happenings
+SELECT objective_event.log_offset, objective.id, actor, event
+FROM objective_event JOIN objective USING (serial)
+WHERE objective_event.log_offset >= $1 AND objective_event.log_offset < $2 ORDER BY objective_event.log_offset
+
+-- name: page_activity
+SELECT log_offset, at_ms, number, kind, ts_ms, event FROM activity
+WHERE log_offset >= $1 AND log_offset < $2 ORDER BY log_offset

@@ -44,8 +44,9 @@ from tieline.stores.postgres.connection import PostgresConnection, Row, explain
 from tieline.stores.postgres.history import PostgresHistory
 from tieline.stores.postgres.objectives import PostgresObjectives
 from tieline.stores.postgres.readers import PostgresReaders
+from tieline.stores.postgres.stored_message import decode_said
 from tieline.stores.postgres.writer import Writer
-from tieline.stores.rows import CONTENT, content_decoder, decode_message, member_image, member_row, page_bytes
+from tieline.stores.rows import CONTENT, content_decoder, member_image, member_row, page_bytes
 
 _NESTED = 256
 """Largest number of stored key ranges that one query reads to find those with a given delivery. Ranges may overlap."""
@@ -66,9 +67,6 @@ _COLUMNS: dict[str, Sequence[Callable[[Sequence[Any]], object]]] = {
 }
 """Statements that insert many rows, with the types of their columns, in the order in which they are sent."""
 
-_WIRE_ID = CONTENT + 1
-"""Index of the column with the wire id in a database row of a message."""
-
 _encode = msgspec.json.encode
 
 
@@ -79,7 +77,7 @@ class PostgresStore:
     """
 
     def __init__(self, url: str, schema: str, hub: str) -> None:
-        self._connection = PostgresConnection(url, schema, "main")
+        self._connection = PostgresConnection(url, schema, "main", reopens=False)
         try:
             self._writer = Writer(self._connection, hub)
         except BaseException:
@@ -233,8 +231,9 @@ class PostgresStore:
         self._append(row)
         self._flush()
         self._write("redact_message", (content, offset))
-        # The search index compares this with the redaction that it knows.
-        self._write("replace_setting", ("redaction", str(row.offset).encode()))
+        # The old words leave the search index at once, and the index takes in the new ones later.
+        self._write("forget_said", (offset,))
+        self._write("search_again", (offset,))
 
     def commit(self) -> None:
         """Make all buffered writes durable, or none of them. See `Store.commit`."""
@@ -404,7 +403,7 @@ class PostgresStore:
             total += 0 if row[CONTENT] is None else page_bytes(row[CONTENT])
             if row[CONTENT] is None or (found and total > bytes_max):
                 return found, place - 1
-            found[row[0]] = _decode(row)
+            found[row[0]] = decode_said(row)
         return found, len(offsets)
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
@@ -425,7 +424,7 @@ class PostgresStore:
         """Return the message with this id and its deliveries, or `None`. See `Store.find_message`."""
         self._flush()
         rows = self._select("message_by_id", (message_id,))
-        return (_decode(rows[0][:-1]), DeliveryRoute.unpack(rows[0][-1])) if rows else None
+        return (decode_said(rows[0][:-1]), DeliveryRoute.unpack(rows[0][-1])) if rows else None
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
         """Return the states that the delivery `key` of the member `number` reached. See `Store.steps`."""
@@ -502,10 +501,3 @@ def _member_row(row: Row) -> MemberRow:
 def _token_row(row: Row) -> TokenRow:
     digest, number, created_at_ms, expires_at_ms, token_id, label, created_by = row
     return TokenRow(digest, number, created_at_ms, expires_at_ms, token_id, label.decode(), created_by.decode())
-
-
-def _decode(row: Sequence[Any]) -> Message:
-    values = list(row)
-    if values[_WIRE_ID] is not None:
-        values[_WIRE_ID] = values[_WIRE_ID].decode()
-    return decode_message(values)

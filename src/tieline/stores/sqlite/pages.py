@@ -5,74 +5,23 @@ connections. Each page is one short transaction. So the hub can write meanwhile,
 write-ahead log between two pages.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import apsw
-from msgspec import MsgspecError, Struct
-from msgspec.json import Decoder
 
-from tieline.contract.message import Kind, Level, Priority
 from tieline.core.store import ACTIVITY, MAIN, StoreError
+from tieline.stores.pages import MainPage, Rows
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_for_reading
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.stores.sqlite.words import Words
 from tieline.stores.statements import load
 
-LOGS = (MAIN, ACTIVITY)
-
 _QUERIES = load(files("tieline.stores.sqlite").joinpath("pages.sql").read_text(encoding="utf-8"))
-_Rows = Sequence[tuple[Any, ...]]
-
-
-class Said(Struct, frozen=True, gc=False):
-    """The part of a message's stored content that readers of the log need, for example the pipeline."""
-
-    body: str = ""
-    level: str = Level.INFO.value
-    priority: str = Priority.NORMAL.value
-    kind: str = Kind.CHAT.value
-    scope: str | None = None
-    thread: str | None = None
-    reply_to: str | None = None
-
-    @property
-    def body_bytes(self) -> int:
-        """Size of the body in bytes, as UTF-8."""
-        return len(self.body) if self.body.isascii() else len(self.body.encode(errors="surrogatepass"))
-
-
-_NOTHING = Said()
-_decode_said = Decoder(Said).decode
-
-
-def read_said(content: bytes) -> Said:
-    """Return the part of a message's stored content that readers of the log need.
-
-    Damaged content is read as empty. The audit reports such content.
-    """
-    try:
-        return _decode_said(content)
-    except (MsgspecError, UnicodeDecodeError, RecursionError):
-        return _NOTHING
-
-
-class MainPage(Struct, frozen=True):
-    """A page of the main log: consecutive rows, with their messages and their changes of objectives."""
-
-    before: _Rows
-    """Up to two log rows before `rows`, with the same columns. They are needed to check the hash of the first row."""
-    rows: _Rows
-    """The rows of the log. Columns: offset, at_ms, event, hash."""
-    messages: _Rows
-    """The stored messages that belong to `rows`. Deleted messages are missing. Columns: see the statement `messages` in
-    `pages.sql`."""
-    happenings: _Rows
-    """The changes of objectives that belong to `rows`. Columns: offset, objective, actor, change."""
 
 
 class LogPages:
@@ -116,7 +65,7 @@ class LogPages:
         rows = self._rows(offset, offset + 1)
         return rows[0][2] if rows else None
 
-    def activity(self, start: int, end: int) -> _Rows:
+    def activity(self, start: int, end: int) -> Rows:
         """Return the rows of the activity log with `start` <= offset < `end`.
 
         Columns: offset, at_ms, number, kind, ts_ms, event.
@@ -129,7 +78,7 @@ class LogPages:
         while self._connections:
             self._connections.popitem()[1].close()
 
-    def _rows(self, start: int, end: int) -> _Rows:
+    def _rows(self, start: int, end: int) -> Rows:
         found = self._select(MAIN, "rows", (start, end))
         if self._words is None:
             self._words = Words(self._connection(MAIN))

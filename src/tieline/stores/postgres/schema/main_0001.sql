@@ -203,6 +203,23 @@ CREATE TABLE objective_event (
 );
 CREATE INDEX objective_event_by_objective ON objective_event (serial, log_offset);
 
+-- The search index: the words of each message, in lower case and without accents. It follows the messages, and an entry
+-- goes with its message.
+CREATE TABLE said (
+    log_offset bigint PRIMARY KEY REFERENCES message (log_offset) ON DELETE CASCADE,
+    words tsvector NOT NULL
+);
+CREATE INDEX said_by_words ON said USING gin (words);
+-- Messages before this offset are in the index, but not those that were redacted since then.
+CREATE TABLE search_progress (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    log_end bigint NOT NULL DEFAULT 0
+);
+INSERT INTO search_progress DEFAULT VALUES;
+CREATE TABLE search_again (
+    log_offset bigint PRIMARY KEY
+);
+
 -- The hub that writes here: its name for people, its random claim, and the number of its last commit.
 CREATE TABLE writer (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),

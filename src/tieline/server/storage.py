@@ -1,0 +1,186 @@
+"""The stores of one hub or room, by the URL of its store: in the files of its home, or in a PostgreSQL database.
+
+Used by: the assembly of a room. Uses: the stores. The main store is opened by `room.open_store`, before all others.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from tieline.contract.file import FileCatalogue
+from tieline.core.search_query import SearchIndex
+from tieline.core.store import ActivityStore, Store
+from tieline.server.config import ConfigError
+from tieline.services.document import Document, DocumentFile
+from tieline.services.files.blobs import Blobs, BlobStore
+from tieline.services.login_sessions import LOGINS_FILE
+from tieline.stores.pages import Pages
+from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch
+from tieline.stores.sqlite.pages import LogPages
+from tieline.wire.room import ROOM_FILE
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MEMORY = "memory"
+"""Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
+home. The hub removes this folder when it stops."""
+_FORGOTTEN_FOLDER = "forgotten"
+_BLOBS_FOLDER = "files"
+_INCOMING_FOLDER = "incoming"
+_SCHEMES = ("postgresql://", "postgres://")
+
+
+class Storage(Protocol):
+    """Interface of the stores of one hub beside the main store. Each call opens a store."""
+
+    def open_activity(self) -> ActivityStore:
+        """Open the activity log."""
+
+    def open_index(self) -> SearchIndex:
+        """Open the search index."""
+
+    def open_catalogue(self) -> FileCatalogue:
+        """Open the catalogue of files."""
+
+    def open_blobs(self) -> BlobStore:
+        """Open the store of the bytes of files."""
+
+    def open_pages(self) -> Pages:
+        """Open a reader of the logs."""
+
+    def logins(self) -> Document:
+        """Return the document of the logins."""
+
+
+class HomeStorage:
+    """The stores in the files of a folder."""
+
+    def __init__(self, folder: Path, synchronous: str) -> None:
+        self._folder = folder
+        self._synchronous = synchronous
+
+    def open_activity(self) -> ActivityStore:
+        """Open the activity log."""
+        return SqliteActivity(self._folder, synchronous=self._synchronous)
+
+    def open_index(self) -> SearchIndex:
+        """Open the search index."""
+        return SqliteSearch(self._folder)
+
+    def open_catalogue(self) -> FileCatalogue:
+        """Open the catalogue of files."""
+        return SqliteFiles(self._folder, synchronous=self._synchronous)
+
+    def open_blobs(self) -> BlobStore:
+        """Open the store of the bytes of files."""
+        return Blobs(self._folder / _BLOBS_FOLDER)
+
+    def open_pages(self) -> Pages:
+        """Open a reader of the logs."""
+        return LogPages(self._folder)
+
+    def logins(self) -> Document:
+        """Return the document of the logins."""
+        return DocumentFile(self._folder / LOGINS_FILE)
+
+
+class DatabaseStorage:
+    """The stores in a schema of a PostgreSQL database. Only uploads that have not ended are in the home."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self._url = url
+        self._schema = schema_of(home)
+        self._home = home
+
+    def open_store(self) -> Store:
+        """Open the main store, as the one hub that writes to it."""
+        name = f"the hub of {self._home} on {socket.gethostname()} (process {os.getpid()})"
+        store: Store = _postgres().PostgresStore(self._url, self._schema, name)
+        return store
+
+    def open_activity(self) -> ActivityStore:
+        """Open the activity log."""
+        activity: ActivityStore = _postgres().PostgresActivity(self._url, self._schema)
+        return activity
+
+    def open_index(self) -> SearchIndex:
+        """Open the search index."""
+        index: SearchIndex = _postgres().PostgresSearch(self._url, self._schema)
+        return index
+
+    def open_catalogue(self) -> FileCatalogue:
+        """Open the catalogue of files."""
+        catalogue: FileCatalogue = _postgres().PostgresFiles(self._url, self._schema)
+        return catalogue
+
+    def open_blobs(self) -> BlobStore:
+        """Open the store of the bytes of files."""
+        blobs: BlobStore = _postgres().PostgresBlobs(self._url, self._schema, self._home / _INCOMING_FOLDER)
+        return blobs
+
+    def open_pages(self) -> Pages:
+        """Open a reader of the logs."""
+        pages: Pages = _postgres().PostgresPages(self._url, self._schema)
+        return pages
+
+    def logins(self) -> Document:
+        """Return the document of the logins."""
+        document: Document = _postgres().PostgresDocument(self._url, self._schema, LOGINS_FILE)
+        return document
+
+
+def _postgres() -> "ModuleType":
+    """Return the package of the PostgreSQL stores. Its driver is an extra."""
+    try:
+        from tieline.stores import postgres  # noqa: PLC0415 - most hubs have no such store, and not its driver
+    except ImportError as error:
+        hint = "install Tieline with its extra 'postgres'"
+        raise ConfigError(f"a store in PostgreSQL needs the driver psycopg, which is not installed: {hint}") from error
+    return postgres
+
+
+def storage_of(url: str, home: Path) -> Storage:
+    """Return the stores of a hub or room whose store is `url` and whose home is `home`."""
+    if in_database(url):
+        return DatabaseStorage(url, home)
+    return HomeStorage(store_folder(url, home), synchronous(url))
+
+
+def remove_data(url: str, home: Path) -> None:
+    """Remove the data of a room that are not in its home. `url` is the hub's store, and `home` the room's home."""
+    if in_database(url):
+        _postgres().drop_schema(url, schema_of(home))
+
+
+def in_database(url: str) -> bool:
+    """True if the URL of a store names a PostgreSQL database."""
+    return url.startswith(_SCHEMES)
+
+
+def schema_of(home: Path) -> str:
+    """Return the schema of the database for a hub or room: each room has its own."""
+    return f"tieline_{home.name}" if (home / ROOM_FILE).exists() else "tieline"
+
+
+def store_folder(url: str, home: Path) -> Path:
+    """Return the folder with the files of the store `url`.
+
+    This is the home or, for the store `memory`, a temporary folder in the home.
+    """
+    return home / _FORGOTTEN_FOLDER if url == MEMORY else home
+
+
+def synchronous(url: str) -> str:
+    """Return SQLite's setting of this name for the store `url`."""
+    return "FULL" if url == "sqlite" else "OFF"
+
+
+def public_url(url: str) -> str:
+    """Return the URL of a store as people may see it: without the password and the options of the connection."""
+    if not in_database(url):
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,123 @@
+"""Tests of a hub whose store is in PostgreSQL: all that it keeps is in the database, and its home may be lost."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import psycopg
+import pytest
+
+from tests.cli.hub_process import run_cli
+from tests.server.hubs import ALONE, HubHarness, bodies, running_hub, take
+from tests.stores.postgres_server import database_url
+from tieline.contract.permission import LOG_READ
+from tieline.server.config import ConfigError
+from tieline.server.storage import DatabaseStorage, public_url, remove_data, schema_of
+from tieline.wire.home import CONFIG_FILE, KEY_FILE
+from tieline.wire.room import ROOM_FILE
+
+pytestmark = pytest.mark.slow
+
+
+async def put_file(there: HubHarness, name: str, data: bytes) -> None:
+    def put() -> None:
+        headers = {"authorization": f"Bearer {there.tokens[name]}", "content-type": "text/plain"}
+        urlopen(Request(f"{there.running.http}/fs/write?path=/{name}/a.txt", data, headers), timeout=10).close()
+
+    await asyncio.to_thread(put)
+
+
+async def get(there: HubHarness, path: str, name: str) -> bytes:
+    def read() -> bytes:
+        headers = {"authorization": f"Bearer {there.tokens[name]}"}
+        with urlopen(Request(f"{there.running.http}{path}", headers=headers), timeout=10) as answer:
+            data: bytes = answer.read()
+            return data
+
+    return await asyncio.to_thread(read)
+
+
+async def test_all_that_a_hub_keeps_is_in_the_database_and_another_home_goes_on_with_it(folder: Path) -> None:
+    home, url = folder / "one", database_url(folder)
+    home.mkdir()
+    options = {**ALONE, "ac7": True, "store": url}
+    async with running_hub(home, **options) as there:
+        await there.add("ada", "bob", permissions=(LOG_READ,))
+        ada = await there.join("ada")
+        await ada.send("@bob", "remember the violet")
+        await put_file(there, "ada", b"the bytes")
+        tokens = there.tokens
+        assert [path.name for path in home.rglob("*.db*")] == []
+        assert there.running.store == public_url(url)
+    # Another machine has the key and the settings, and nothing else.
+    other = folder / "two"
+    other.mkdir(mode=0o700)
+    for name in (KEY_FILE, CONFIG_FILE):
+        shutil.copy2(home / name, other)
+    shutil.rmtree(home)
+    async with running_hub(other, **options) as there:
+        there.tokens = tokens
+        bob = await there.join("bob", receive=True)
+        assert bodies(await take(bob, 1, ack=True)) == ["remember the violet"]
+        ada = await there.join("ada")
+        assert [message.body for message in await ada.search("violet")] == ["remember the violet"]
+        assert [message.body for message in await ada.history()] == ["remember the violet"]
+        assert await get(there, "/fs/read/ada/a.txt", "ada") == b"the bytes"
+        lines = (await get(there, "/api/log/main?from=0", "ada")).splitlines()
+        assert "send" in {json.loads(json.loads(line)["event"])["event"] for line in lines}
+
+
+async def test_a_second_hub_is_refused_and_told_which_hub_is_the_first(folder: Path) -> None:
+    url = database_url(folder)
+    async with running_hub(folder / "one", store=url, **ALONE):
+        done = await asyncio.to_thread(
+            run_cli, folder / "two", "serve", "--http", "127.0.0.1:0", "--store", url, env={"TIELINE_STORE": ""}
+        )
+    assert done.returncode == 1
+    assert f"is in use by the hub of {folder / 'one'} on" in done.stderr
+    assert "stop that hub first" in done.stderr
+
+
+async def test_members_are_managed_without_a_hub_too(folder: Path) -> None:
+    url = database_url(folder)
+    async with running_hub(folder, store=url, **ALONE) as there:
+        await there.add("ada")
+    done = await asyncio.to_thread(run_cli, folder, "member", "add", "bob", env={"TIELINE_STORE": url})
+    assert done.returncode == 0, done.stderr
+    async with running_hub(folder, store=url, **ALONE) as there:
+        operator = await there.operator()
+        assert {one.name for one in await operator.members()} >= {"ada", "bob"}
+
+
+def test_the_data_of_a_removed_room_leave_the_database(tmp_path: Path) -> None:
+    url, home = database_url(tmp_path), tmp_path / ("a" * 32)
+    home.mkdir()
+    (home / ROOM_FILE).write_text("{}")
+    assert schema_of(tmp_path) == "tieline"
+    storage = DatabaseStorage(url, home)
+    storage.open_store().close()
+    with psycopg.connect(url, autocommit=True) as admin:
+        there = "SELECT count(*) FROM information_schema.schemata WHERE schema_name = %s"
+        assert admin.execute(there, (f"tieline_{home.name}",)).fetchone() == (1,)
+        remove_data(url, home)
+        assert admin.execute(there, (f"tieline_{home.name}",)).fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite", "sqlite"),
+        ("postgresql://ada:secret@db.example:5433/team?sslpassword=secret", "postgresql://db.example:5433/team"),
+        ("postgres:///team?host=/run/postgresql", "postgres:///team"),
+    ],
+)
+def test_people_see_the_url_of_a_store_without_its_password(url: str, shown: str) -> None:
+    assert public_url(url) == shown
+
+
+async def test_the_hub_runs_no_pipeline_on_a_store_that_it_cannot_read(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="tieline pipeline run --hub URL"):
+        async with running_hub(folder, store=database_url(folder), pipeline="1h", **ALONE):
+            raise AssertionError("it started")
