@@ -5,7 +5,6 @@ Members on all five protocols talk to a real hub. Each fact appears on the page,
 
 import asyncio
 import contextlib
-import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,8 +32,6 @@ SPEAKERS = {
 }
 """Members and the protocols that they speak."""
 LONG_S = 12 * 60
-SHOTS = os.environ.get("TIELINE_SHOTS")
-"""Folder for pictures of the pages, for a person to look at."""
 
 
 @contextlib.contextmanager
@@ -183,8 +180,6 @@ async def test_home_and_a_member_are_accessible_and_fit(scene: Scene, scheme: st
             await expect(page.get_by_text(text).first).to_be_visible()
             assert await serious(page) == [], path
             assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
-            if SHOTS:
-                await page.screenshot(path=f"{SHOTS}/{path.strip('#/').replace('/', '-')}-{scheme}-{width}.png")
 
 
 async def test_a_members_timeline_has_all_that_it_did_and_is_told_and_grows(scene: Scene) -> None:
@@ -212,7 +207,8 @@ async def test_a_members_timeline_has_all_that_it_did_and_is_told_and_grows(scen
     # What it does meanwhile comes by itself.
     ben = await scene.there.join("ben", receive=True)
     await ben.set_busy()
-    await ben.record_activity(exchange("gpt-5-mini", inputTokens=7, outputTokens=3))
+    opened = {"kind": "objective_open", "ts": int(time.time() * 1000), "objectiveId": scene.objective}
+    await ben.record_activity(opened, exchange("gpt-5-mini", inputTokens=7, outputTokens=3))
     await expect(timeline).to_have_count(3)
     await expect(timeline.first).to_contain_text("gpt-5-mini")
     await expect(part(page, "Now")).to_contain_text(
@@ -224,7 +220,9 @@ async def test_a_members_timeline_has_all_that_it_did_and_is_told_and_grows(scen
     await expect(timeline).to_have_count(3)
     await expect(timeline.first).to_contain_text('run_tests {"path":"tests"}')
     await page.get_by_role("button", name="Objectives").click()
-    await expect(timeline).to_have_count(2)
+    await expect(timeline).to_have_count(3)
+    mark = timeline.first.get_by_role("link", name="Port the parser")
+    await expect(mark).to_have_attribute("href", f"#/objectives/{scene.objective}")
     await page.get_by_role("button", name="Everything").click()
     await page.get_by_label("Write to ben").fill("the key is under the mat")
     await page.keyboard.press("Enter")

@@ -218,12 +218,13 @@ function Line({ item, name }: { item: Item; name: string }) {
     );
   if (!row) return null;
   if (item.kind === "call") return <OneExchange row={row} />;
-  const title = objectives.value.find(({ id }) => id === row.event["objectiveId"])?.title;
+  const objective = objectives.value.find(({ id }) => id === row.event["objectiveId"]);
   return (
     <p class="item">
       <When ms={row.ts_ms} />
       <span class="words">
-        {plain(row.kind).replaceAll("_", " ")} {title ? plain(title) : ""}
+        {plain(row.kind).replaceAll("_", " ")}{" "}
+        {objective && <a href={address("objectives", objective.id)}>{plain(objective.title)}</a>}
       </span>
     </p>
   );
