@@ -161,3 +161,14 @@ async def test_a_thread_has_an_address_that_can_be_passed_on(there: Office) -> N
     other = await there.enter("bob")
     await other.goto(link)
     await expect(other.locator(".turn .prose")).to_have_text(["for all of us"])
+
+
+async def test_a_page_that_came_without_tls_from_another_machine_copies_too(there: Office) -> None:
+    page = await there.enter(path="#/talk/%40alice")
+    await page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    await menu(page.get_by_role("main")).locator("summary").click()
+    await page.get_by_role("button", name=COMMAND).click()
+    await expect(page.get_by_text("Copied.")).to_be_visible()
+    box = page.get_by_label("Say something to @alice")
+    await box.press("Control+v")
+    await expect(box).to_have_value("tieline history @alice")

@@ -8,9 +8,23 @@ import { attempt, seesAll, tell } from "./state.ts";
 import type { Place } from "./talk.ts";
 
 export async function copy(text: string): Promise<void> {
-  // A browser lets a page copy only over https, or on the hub's own machine.
-  if (!("clipboard" in navigator)) tell(`The browser does not let this page copy. Here it is: ${text}`);
-  else await attempt(() => navigator.clipboard.writeText(text), "Copied.");
+  // A browser has a clipboard for a page only over https, or on the hub's own machine.
+  if (navigator.clipboard as Clipboard | undefined) await attempt(() => navigator.clipboard.writeText(text), "Copied.");
+  else tell(copyChosen(text) ? "Copied." : `The browser does not let this page copy. Here it is: ${text}`);
+}
+
+/** Copy a text as a person would: choose it on the page, and copy what is chosen. */
+function copyChosen(text: string): boolean {
+  const there = document.activeElement;
+  const box = document.createElement("textarea");
+  box.value = text;
+  box.className = "sr";
+  document.body.append(box);
+  box.select();
+  const copied = document.execCommand("copy");
+  box.remove();
+  if (there instanceof HTMLElement) there.focus();
+  return copied;
 }
 
 interface Props {
