@@ -56,14 +56,14 @@ export function Day({ before, message }: { before: Message | undefined; message:
 /** A line of the live tail. */
 export function LiveRow({ message, chosen }: { message: Message; chosen: boolean }) {
   const place = placeOf(message, visitor.value?.member ?? "");
+  const to = plain(message.target === "*" ? "everybody" : nameOf(message.target));
   const happened = happening(message);
   return (
     <div class={chosen ? "row chosen" : "row"}>
       <a href={besides(message)} aria-current={chosen ? "true" : undefined}>
         <time title={momentOf(message.sent_at_ms)}>{timeOf(message.sent_at_ms)}</time>
-        <span class="between">
-          <Who message={message} />{" "}
-          <span class="to">→ {plain(message.target === "*" ? "everybody" : nameOf(message.target))}</span>
+        <span class="between" title={`${plain(message.from)} → ${to}`}>
+          <Who message={message} /> <span class="to">→ {to}</span>
         </span>
         <Wire name={message.protocol} />
         <span class="says">
