@@ -86,6 +86,22 @@ async def test_a_timeline_goes_back_to_the_first_message_however_busy_the_hub_is
     await expect(timeline.get_by_role("button", name="Older")).to_have_count(0)
 
 
+async def test_a_member_that_did_nothing_says_so_and_home_says_what_waits_for_it(there: Office) -> None:
+    await there.there.add("carol")
+    page = await there.enter(path="#/members/carol")
+    timeline = page.get_by_role("region", name="Timeline")
+    await expect(timeline).to_contain_text("It has said and done nothing yet.")
+    await timeline.get_by_role("button", name="Tool calls").click()
+    await expect(timeline).to_contain_text("Nothing of this kind yet.")
+    root, carol = await there.there.join("root"), await there.there.join("carol")
+    await root.send("@carol", "hello")
+    await root.create_objective("Find the key", "it is found", "carol")
+    await carol.close()
+    await page.goto(f"{there.url}/#/home")
+    row = page.get_by_role("region", name="Who is here").get_by_role("listitem").filter(has_text="carol")
+    await expect(row).to_contain_text(re.compile(r"away\s*for \d+ s.*Find the key.*not connected, 2 messages waiting"))
+
+
 async def test_those_who_need_somebody_come_first_and_then_who_is_here(there: Office) -> None:
     await there.there.add("carol", "dave", "erin")
     alice = await there.there.join("alice")

@@ -182,6 +182,8 @@ function Here({ others }: { others: readonly Member[] }) {
   );
 }
 
+const counted = (count: number, word: string): string => `${count} ${word}${count === 1 ? "" : "s"}`;
+
 const isLate = (member: Member): boolean => now.value - (member.last_seen_ms ?? 0) < LATELY_MS;
 
 function Agent({ member, work, reach }: { member: Member; work: Work; reach: Reach | undefined }) {
@@ -198,7 +200,9 @@ function Agent({ member, work, reach }: { member: Member; work: Work; reach: Rea
       </span>
       <span class="by">
         <Sessions of={member.sessions} />
-        {member.sessions.length === 0 && legs.length === 0 && <small>its messages wait</small>}
+        {member.sessions.length === 0 && legs.length === 0 && (
+          <small>not connected{member.backlog > 0 ? `, ${counted(member.backlog, "message")} waiting` : ""}</small>
+        )}
       </span>
       <small class="last">
         {legs.length > 0 && <span>reached by {legs.map(({ way }) => way).join(", then ")}</span>}
@@ -253,7 +257,7 @@ function Troubles({ stuck: { unseen, dead } }: { stuck: Stuckness }) {
         href: address("members", name),
         kind: "held",
         who: name,
-        text: `does not get ${held} ${held === 1 ? "message" : "messages"} yet`,
+        text: `does not get ${counted(held ?? 0, "message")} yet`,
         more: heldBy(name),
       })),
     ...dead.map((one) => ({

@@ -179,7 +179,7 @@ function Timeline({ name, doings }: { name: string; doings: Doings }) {
           </button>
         ))}
       </p>
-      {items.length === 0 && <p class="none">Nothing is known yet.</p>}
+      {items.length === 0 && <p class="none">{nothing(kind, more)}</p>}
       <ol class="items" aria-live="off">
         {items.slice(0, shown).map((item) => (
           <li key={item.key} class={item.kind}>
@@ -202,6 +202,11 @@ function Timeline({ name, doings }: { name: string; doings: Doings }) {
       )}
     </section>
   );
+}
+
+function nothing(kind: Kind | "", more: boolean): string {
+  if (kind) return "Nothing of this kind yet.";
+  return more ? "Reading…" : "It has said and done nothing yet.";
 }
 
 function Line({ item, name }: { item: Item; name: string }) {
