@@ -1,7 +1,8 @@
 // The first steps on an empty hub: three commands, each with a button that copies it, and a mark when it is done.
 import { useEffect, useState } from "preact/hooks";
 import type { Member, Message } from "./hub.ts";
-import { members, messages, hub, readRoster, tell, visible, visitor } from "./state.ts";
+import { copy } from "./share.tsx";
+import { hub, members, messages, readRoster, visible, visitor } from "./state.ts";
 
 /** A person who has just run a command looks at its mark. */
 const LOOK_MS = 1500;
@@ -69,16 +70,6 @@ export function stepsFor(
       done: isReached(member, said, viewer),
     },
   ];
-}
-
-async function copy(command: string): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(command);
-    tell("Copied.");
-  } catch {
-    // A browser lets a page copy only over https, or on the hub's own machine.
-    tell("The browser does not let this page copy. Select the command instead.");
-  }
 }
 
 export function FirstSteps() {
