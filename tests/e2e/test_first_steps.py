@@ -6,6 +6,9 @@ server of its settings, as Claude Code does.
 
 import asyncio
 import contextlib
+import json
+import re
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -33,18 +36,25 @@ class Terminal:
     """Test helper: a terminal of a user who has installed `tieline` and `claude`."""
 
     def __init__(self, folder: Path, home: Path) -> None:
-        programs, user = folder / "programs", folder / "user"
+        programs, self.user = folder / "programs", folder / "user"
         programs.mkdir()
-        user.mkdir()
+        self.user.mkdir()
         (programs / "claude").write_text(CLAUDE, encoding="utf-8")
         (programs / "claude").chmod(0o700)
         (programs / "tieline").symlink_to(TIELINE)
-        self.variables = environment(home, {"HOME": str(user), "PATH": f"{programs}:/usr/bin:/bin"})
+        self.variables = environment(home, {"HOME": str(self.user), "PATH": f"{programs}:/usr/bin:/bin"})
 
     async def run(self, command: str) -> None:
         """Run a command, which must succeed."""
         process = await asyncio.create_subprocess_exec("/bin/sh", "-c", command, env=self.variables)
         assert await process.wait() == 0
+
+    async def happens(self, event: str) -> None:
+        """Run the hooks of an event, as Claude Code runs those of its settings."""
+        groups = json.loads((self.user / ".claude" / "settings.json").read_text(encoding="utf-8"))["hooks"][event]
+        said = shlex.quote(json.dumps({"hook_event_name": event}))
+        for hook in (hook for group in groups for hook in group["hooks"] if "--wait" not in hook["command"]):
+            await self.run(f"echo {said} | {hook['command']}")
 
     @contextlib.asynccontextmanager
     async def program(self, command: str, errors: Path) -> AsyncIterator[McpClient]:
@@ -100,6 +110,11 @@ async def test_the_three_commands_connect_an_agent_and_each_mark_comes_when_it_i
         await expect(page.get_by_text("mo has joined, and got your message.")).to_be_attached()
         await claude.call_tool("send", {"to": "@root", "body": "I am mo."})
         await expect(page.get_by_role("region", name="Needs you")).to_contain_text("I am mo.")
+        mo = page.get_by_role("region", name="Who is here").get_by_role("listitem").filter(has_text="mo")
+        await terminal.happens("UserPromptSubmit")
+        await expect(mo).to_contain_text(re.compile(r"working\s*for \d"))
+        await terminal.happens("Stop")
+        await expect(mo).to_contain_text(re.compile(r"idle\s*for \d"))
         # The steps stay while the page is open, and are gone when it is opened again.
         await expect(marks).to_have_text(["✓", "✓", "✓"])
         await page.reload()
