@@ -71,6 +71,13 @@ async def test_pages_are_tabs_at_the_bottom_and_the_others_are_behind_more(there
         await side.get_by_role("link", name=name).tap()
         await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
         await expect(side.get_by_role("link", name=name)).to_have_count(0)
+    await more.tap()
+    await side.get_by_role("link", name="Live").focus()
+    await page.keyboard.press("Escape")
+    await expect(more).to_be_focused()
+    await more.tap()
+    await page.get_by_role("heading", name="Insights", level=1).tap()
+    await expect(more).to_have_attribute("aria-expanded", "false")
     # Everything else that stands at the side of a wide window is there too.
     await more.tap()
     await side.get_by_label("Theme").select_option("dark")

@@ -1,6 +1,6 @@
 // The console: the frame around its pages, and the way in.
 import { type ComponentType, render } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { Places, Talk, unread } from "./conversations.tsx";
 import { OneDevice } from "./devices.tsx";
@@ -70,15 +70,23 @@ const closeMore = () => {
   more.value = false;
 };
 addEventListener("hashchange", closeMore);
+addEventListener("pointerdown", ({ target }) => {
+  if (target instanceof Element && !target.closest(".side")) closeMore();
+});
 
 function Side() {
   const { page } = where.value;
+  const button = useRef<HTMLButtonElement>(null);
   const others = pages.value.filter(({ tab }) => !tab);
   return (
     <nav
       class={more.value ? "side open" : "side"}
       aria-label="Pages"
-      onKeyDown={(event) => event.key === "Escape" && closeMore()}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !more.value) return;
+        closeMore();
+        button.current?.focus();
+      }}
     >
       <p class="brand">Tieline</p>
       <Pages of={pages.value} />
@@ -87,6 +95,7 @@ function Side() {
         class={others.some(({ name }) => name === page) ? "more here" : "more"}
         aria-expanded={more.value}
         aria-controls="more"
+        ref={button}
         onClick={() => {
           more.value = !more.value;
         }}
