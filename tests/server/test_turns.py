@@ -92,3 +92,23 @@ def test_pieces_are_all_of_it_in_order() -> None:
     assert [command for piece in pieces(commands) for command in piece] == commands
     assert [len(piece) for piece in pieces(commands)] == [256, 44, 1, 1, 3]
     assert [list(piece) for piece in pieces(())] == [[]]
+
+
+def test_a_drain_takes_all_but_what_stays_which_comes_first_afterwards() -> None:
+    turns = Turns(lambda _: ())
+    called: list[str] = []
+    one, two = SessionId("one"), SessionId("two")
+    add(turns, reads(one, 600))
+    assert turns.take(1)
+    end: c.Command = c.Detach(two)
+    turns.put(((end,), None))
+    turns.put(lambda: called.append("a function"))
+    add(turns, acks(two, 1))
+    drained = turns.drain(0, lambda item: item[0] == (end,))
+    assert {type(command) for commands, _ in drained for command in commands} == {c.ListMembers, c.Offered}
+    assert turns
+    assert called == []
+    assert turns.drain(0, lambda _: True) == []
+    assert turns.take(10) == [((end,), None)]
+    assert called == ["a function"]
+    assert not turns

@@ -58,6 +58,7 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix="tieline-pg-"))
         self._data = self._folder / "data"
         self._settings = settings
+        self.port = _free_port()
         if self._user is not None:
             shutil.chown(self._folder, self._user)
         options = ("--auth=trust", "--username=tieline", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
@@ -71,7 +72,6 @@ class Server:
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        self.port = _free_port()
         options = [option for setting in self._settings for option in ("-c", setting)]
         program = str(_programs() / "postgres")
         places = ("-D", str(self._data), "-p", str(self.port), "-k", str(self._folder))

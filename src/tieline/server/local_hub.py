@@ -25,6 +25,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.core.broker import Broker
+from tieline.core.outage import Interruptible
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
@@ -38,6 +39,9 @@ from tieline.wire.awaited_reply import ask
 
 _TICK_SECONDS = 0.25
 """Seconds between two checks for expired messages, when nothing else happens."""
+
+_OUTAGE_SECONDS = 0.25
+"""Time between two attempts to reach a store that does not answer."""
 
 _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
 """Commands that are refused at once while the hub writes nothing after failures of the store, because they would be
@@ -54,6 +58,10 @@ _R = TypeVar("_R")
 
 def _store_failed(reason: str) -> Refusal:
     return Refusal(Code.STORE_FAILED, f"the store failed, nothing was accepted: {reason}")
+
+
+def _is_end(item: Item) -> bool:
+    return any(isinstance(command, c.Detach) for command in item[0])
 
 
 class _Answers:
@@ -123,6 +131,8 @@ class LocalHub:
         self._waiting_commands = WaitingCommands(broker, self._inboxes, self._replaced)
         # True once the queue has ended; only the broker's thread uses it.
         self._stops = False
+        if isinstance(broker.store, Interruptible):
+            broker.store.on_outage = self._outlast
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
@@ -413,6 +423,19 @@ class LocalHub:
             health.store.succeeded()
             self._note_checkpoint()
 
+    def _outlast(self, error: DiskError) -> bool:
+        """Refuse new commands while the store has an outage. The store calls this until it is back.
+
+        Sessions stay. The ends of sessions wait, because nobody would repeat them. Return false if the hub stops.
+        """
+        self.health.store.failed(str(error), error.hint)
+        refusal, until = _store_failed(str(error)), time.monotonic() + _OUTAGE_SECONDS
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            refused = self._turns.drain(left, _is_end)
+            if refused:
+                self._loop.call_soon_threadsafe(self._refuse, refused, refusal)
+        return not self._stopping
+
     def _close(self) -> None:
         """Write a snapshot and close the store, because the hub stops. If the store is lost, only close it."""
         if not self._lost:
@@ -437,7 +460,9 @@ class LocalHub:
     def _lose(self, lost: Exception, undecided: Sequence[Item]) -> None:
         """Give the store up after the error `lost`: refuse the undecided commands, end all sessions, stop the hub."""
         log.error(
-            "the store cannot be read any more: all sessions end and the hub stops", error=str(lost), exc_info=lost
+            "the store cannot be read any more: all sessions end and the hub stops",
+            error=str(lost),
+            exc_info=None if isinstance(lost, DiskError) else lost,
         )
         self._lost = True
         self._loop.call_soon_threadsafe(self._fail, lost)

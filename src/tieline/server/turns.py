@@ -10,6 +10,7 @@ time for a batch is limited.
 import queue
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import NamedTuple
 
@@ -76,11 +77,31 @@ class Turns:
         # function, which `take` calls when it comes to it.
         self.put = self._new.put
         self._numbers = count()
+        # Items and functions that `drain` found, and that stay.
+        self._kept: deque[Item | Callable[[], None]] = deque()
         # By session; the session with the next turn comes first.
         self._waiting: dict[Hashable, deque[_Entry]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting) or not self._new.empty()
+        return bool(self._waiting or self._kept) or not self._new.empty()
+
+    def drain(self, timeout: float, stays: Callable[[Item], bool]) -> list[Item]:
+        """Remove and return all items but those that stay, for a caller that refuses them.
+
+        Wait for the first one up to `timeout` seconds. Queued functions stay too, until the next `take`.
+        """
+        waiting = [entry.item for entries in self._waiting.values() for entry in entries]
+        self._waiting.clear()
+        with suppress(queue.Empty):
+            new = self._new.get(timeout=0 if waiting else timeout)
+            while True:
+                if isinstance(new, tuple):
+                    waiting.append(new)
+                else:
+                    self._kept.append(new)
+                new = self._new.get_nowait()
+        self._kept += [item for item in waiting if stays(item)]
+        return [item for item in waiting if not stays(item)]
 
     def take(self, most: int, timeout: float | None = None) -> list[Item]:
         """Remove and return the next items (commands with a callback) to execute.
@@ -89,10 +110,10 @@ class Turns:
         functions came. `most` limits the total cost of the items. A first item that costs more is returned alone.
         """
         # First, everything new goes to the queue of its session.
-        wait = not self._waiting
-        while wait or not self._new.empty():
+        wait = not (self._waiting or self._kept)
+        while wait or self._kept or not self._new.empty():
             try:
-                new = self._new.get(timeout=timeout)
+                new = self._kept.popleft() if self._kept else self._new.get(timeout=timeout)
             except queue.Empty:
                 return []
             wait = False

@@ -7,7 +7,7 @@ a read must see them or when the store commits. So a batch usually costs one rou
 import hashlib
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from typing import Any
@@ -27,6 +27,7 @@ from tieline.stores.statements import load
 logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 Row = tuple[Any, ...]
+_Write = tuple[str, Sequence[Any]]
 
 QUERIES = load(files("tieline.stores.postgres").joinpath("queries.sql").read_text(encoding="utf-8"))
 """The statements by name."""
@@ -54,7 +55,9 @@ _KEEPALIVE: dict[str, Any] = {
 }
 """Settings with which the system notices within half a minute that the server's machine is gone."""
 _CONNECT_SECONDS = 10
-"""Timeout of a connection attempt. The default has no limit, so a start would hang if packets are lost."""
+_CONNECT_AGAIN_SECONDS = 2
+"""Timeouts of a connection attempt: of the first one, and of others, for which the hub's clients wait. The default has
+no limit, so a hub would hang if packets are lost."""
 
 _DISK_ERRORS = (
     psycopg.OperationalError,
@@ -63,6 +66,9 @@ _DISK_ERRORS = (
     errors.IdleInTransactionSessionTimeout,
 )
 """Errors whose cause is the server, its disk or the network, and not the statement."""
+
+
+_SHUTDOWNS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
 
 def place_of(url: str) -> str:
@@ -133,18 +139,23 @@ class PostgresConnection:
         self._closed = False
         self.schema = schema
         self.place = place_of(url)
-        # Writes that were not sent yet: the name of the statement, and its values.
-        self._queue: list[tuple[str, Sequence[Any]]] = []
+        # Writes that were not sent yet, and those that were sent since the last commit: the name of the statement, and
+        # its values.
+        self._queue: list[_Write] = []
+        self._sent: list[_Write] = []
+        # A function that opens a lost connection again in the middle of a call. It gets the error, and true for a
+        # commit. It returns true if that commit had arrived.
+        self.recover: Callable[[DiskError, bool], bool] | None = None
         self._in_transaction = False
         self._postgres = self._open()
 
-    def _open(self) -> psycopg.Connection[Row]:
+    def _open(self, seconds: int = _CONNECT_SECONDS) -> psycopg.Connection[Row]:
         try:
             made: psycopg.Connection[Row] = psycopg.connect(
                 self._url,
                 autocommit=True,
                 cursor_factory=psycopg.RawCursor,
-                connect_timeout=_CONNECT_SECONDS,
+                connect_timeout=seconds,
                 application_name="tieline",
                 **_KEEPALIVE,
             )
@@ -213,11 +224,10 @@ class PostgresConnection:
         return self._postgres.closed and not self._closed
 
     def reopen(self) -> None:
-        """Open a connection that was lost again. Buffered writes and locks are gone."""
-        self._queue.clear()
+        """Open a connection that was lost again. Its locks and its transaction are gone."""
         self._in_transaction = False
         self._postgres.close()
-        self._postgres = self._open()
+        self._postgres = self._open(_CONNECT_AGAIN_SECONDS)
 
     def _renew(self) -> None:
         if self._reopens and self.lost and not self._in_transaction:
@@ -245,11 +255,31 @@ class PostgresConnection:
     def _send(self, *, commits: bool) -> None:
         queue, self._queue = self._queue, []
         self._renew()
+        self._sent += queue
+        try:
+            self._transmit(queue, commits=commits)
+        except DiskError as error:
+            while self.recover is not None and self.lost:
+                if self.recover(error, commits):
+                    break
+                try:
+                    # The whole transaction once more, because nothing of it is there.
+                    self._transmit(self._sent, commits=commits)
+                except DiskError as again:
+                    error = again
+                else:
+                    break
+            else:
+                raise
+        if commits:
+            self._sent.clear()
+
+    def _transmit(self, writes: Sequence[_Write], *, commits: bool) -> None:
         with self.explaining(), self._postgres.pipeline():
             if not self._in_transaction:
                 self._in_transaction = True
                 self._postgres.execute(b"BEGIN")
-            for name, values in queue:
+            for name, values in writes:
                 self._postgres.execute(self._statements[name], values, prepare=True)
             if commits:
                 self._postgres.execute(b"COMMIT")
@@ -257,6 +287,7 @@ class PostgresConnection:
     def roll_back(self) -> None:
         """Drop all writes since the last commit."""
         self._queue.clear()
+        self._sent.clear()
         self._in_transaction = False
         if self._postgres.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
@@ -283,8 +314,28 @@ class PostgresConnection:
     def select(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return the rows of the statement with this name. Buffered writes must be sent before; see `flush`."""
         self._renew()
-        with self.explaining():
-            return self._postgres.execute(self._statements[name], values, prepare=True, binary=True).fetchall()
+        while True:
+            try:
+                with self.explaining():
+                    return self._postgres.execute(self._statements[name], values, prepare=True, binary=True).fetchall()
+            except DiskError as error:
+                if self.recover is None or not self.lost:
+                    raise
+                self._begin_again(error)
+
+    def _begin_again(self, error: DiskError) -> None:
+        """Wait for the server after an outage, and send the open transaction again, so that reads see it."""
+        assert self.recover is not None, "somebody waits for the server"
+        self.recover(error, False)
+        while self._sent:
+            try:
+                self._transmit(self._sent, commits=False)
+            except DiskError as again:
+                if not self.lost:
+                    raise
+                self.recover(again, False)
+            else:
+                return
 
     def one(self, name: str, values: Sequence[Any] = ()) -> Row:
         """Return the only row of the statement with this name."""
@@ -327,6 +378,9 @@ class PostgresConnection:
         try:
             yield
         except psycopg.Error as error:
+            if isinstance(error, _SHUTDOWNS):
+                # The server ends the connection right after it has said so.
+                self._postgres.close()
             raise explain(error, self.place) from error
 
     def close(self) -> None:

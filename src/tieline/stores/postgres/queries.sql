@@ -36,8 +36,15 @@ SELECT pg_advisory_lock($1)
 -- name: unlock_writer
 SELECT pg_advisory_unlock($1)
 
+-- name: end_writer
+-- Advisory locks with one key have its halves as two numbers.
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (classid::bigint << 32) | objid::bigint = $1
+
 -- name: writer
-SELECT hub, commits FROM writer
+SELECT hub, claim, commits FROM writer
 
 -- name: take_writer
 UPDATE writer SET hub = $1, claim = gen_random_uuid()::text RETURNING claim, commits

@@ -19,11 +19,13 @@ from tieline.contract.keys import Ranges
 from tieline.contract.message import Message
 from tieline.core import ledger
 from tieline.core.ladder import STATES
+from tieline.core.outage import OnOutage
 from tieline.core.readers import Cutoff
 from tieline.core.store import (
     MAIN,
     ROUTE_BYTES,
     DeliveryRoute,
+    DiskError,
     Grant,
     HistoryQuery,
     KnownMessage,
@@ -83,6 +85,9 @@ class PostgresStore:
         except BaseException:
             self._connection.close()
             raise
+        # Called while the server does not answer; see `core.outage`.
+        self.on_outage: OnOutage | None = None
+        self._connection.recover = self._recover
         # Rows that the next flush inserts, by statement, in log order.
         self._rows: dict[str, list[Row]] = {name: [] for name in _COLUMNS}
         # Changed grants, by id, because one statement may name a row only once.
@@ -271,6 +276,27 @@ class PostgresStore:
         assert not self._connection.buffers, "nothing is buffered"
         with self._abandoning():
             self._writer.check()
+
+    def _recover(self, error: DiskError, commits: bool) -> bool:
+        """Wait until the server answers again, and take the place of the writer again.
+
+        `commits` is true if a commit was on its way. Return true if this commit arrived. Raise the error if nobody
+        wants to wait.
+        """
+        self._connection.recover = None
+        try:
+            while self.on_outage is not None and self.on_outage(error):
+                try:
+                    self._connection.reopen()
+                    arrived = self._writer.resume()
+                except DiskError as again:
+                    error = again
+                else:
+                    assert commits or not arrived, "a commit that nobody asked for"
+                    return arrived
+            raise error
+        finally:
+            self._connection.recover = self._recover
 
     def _write(self, statement: str, values: Row) -> None:
         self._connection.write(statement, values)

@@ -35,6 +35,21 @@ class Writer:
             raise StoreError(f"{connection.place} is in use by {other}; one hub at a time may write to it", hint)
         self._claim, self.commits = connection.one("take_writer", (self._hub,))
 
+    def resume(self) -> bool:
+        """Take the place again after an outage, as the hub that had it before. Return true if the last commit arrived.
+
+        Raise `StoreError` if another hub has had the place meanwhile, so that this hub's memory is out of date.
+        """
+        connection = self._connection
+        if not connection.lock(self._key, _WAIT_MS) and connection.one("writer")[1] == self._claim:
+            # The server has not noticed the end of the lost connection.
+            connection.select("end_writer", (self._key,))
+            connection.lock(self._key, _WAIT_MS)
+        other, claim, commits = connection.one("writer")
+        if claim != self._claim:
+            raise StoreError(f"{connection.place} was taken over by {other} during an outage")
+        return bool(commits == self.commits + 1)
+
     def number_commit(self) -> None:
         """Add the number of the commit to the buffered writes. The commit fails if another hub has taken the place."""
         self._connection.write("number_commit", (self._claim, self.commits + 1))
