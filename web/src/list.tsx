@@ -31,6 +31,8 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inV
   const heights = useRef(new Map<string, number>());
   const atEnd = useRef(true);
   const anchor = useRef<{ key: string; top: number } | null>(null);
+  /** Position that is known here; another one means that somebody scrolled. */
+  const known = useRef(0);
   /** Number of drawings in which rows had another height than expected. */
   const [measured, setMeasured] = useState(0);
   const [, redraw] = useState(0);
@@ -61,6 +63,8 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inV
         moved = true;
       }
     }
+    // The event of a scrolling may come after this drawing, which must not take it back.
+    if (isScrolled(element, known.current)) note(element);
     if (atEnd.current) element.scrollTop = element.scrollHeight;
     else if (anchor.current) {
       // New rows before the visible row must not move it.
@@ -68,6 +72,7 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inV
       const top = (tops[index] ?? 0) + anchor.current.top;
       if (index >= 0 && Math.abs(element.scrollTop - top) > 1) element.scrollTop = top;
     }
+    known.current = element.scrollTop;
     if (moved) setMeasured((count) => count + 1);
     else {
       atEnd.current = nearEnd(element);
@@ -94,16 +99,21 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inV
     atEnd.current = false;
     anchor.current = { key: goTo.key, top: -above };
     box.current.scrollTop = (tops[index] ?? 0) - above;
+    known.current = box.current.scrollTop;
     setWent(goTo);
   }, [goTo, index >= 0]);
 
-  const scrolled = () => {
-    const element = box.current;
-    if (!element) return;
+  const note = (element: Element) => {
+    known.current = element.scrollTop;
     atEnd.current = nearEnd(element);
     const top = indexAt(tops, element.scrollTop);
     const row = rows[top];
     anchor.current = row ? { key: keyOf(row), top: element.scrollTop - (tops[top] ?? 0) } : null;
+  };
+  const scrolled = () => {
+    const element = box.current;
+    if (!element) return;
+    note(element);
     if (element.scrollTop < view) reachedTop?.();
     again();
   };
@@ -124,6 +134,10 @@ export function LongList<Row>({ rows, keyOf, draw, guess, label, reachedTop, inV
 /** True if the end of a box can be seen. */
 const nearEnd = ({ scrollHeight, scrollTop, clientHeight }: Element): boolean =>
   scrollHeight - scrollTop - clientHeight < NEAR;
+
+/** True if a box was scrolled away from a position. A browser itself moves it up to its end, when its content shrinks. */
+const isScrolled = ({ scrollHeight, scrollTop, clientHeight }: Element, from: number): boolean =>
+  scrollTop > from + 1 || (scrollTop < from - 1 && scrollHeight - scrollTop - clientHeight > 1);
 
 /** The range of rows that are in view: whole, or, if a row is higher than the view, with a good part of it. */
 export function rowsInView(tops: Float64Array, scroll: number, view: number): [from: number, to: number] {
