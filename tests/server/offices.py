@@ -109,11 +109,12 @@ class Office:
         self.hub: Hub = self.local
         self.links = LinkServer(self.local, LINK_KEY)
 
-    async def open(self, *, remote: bool = False) -> None:
+    async def open(self, *, remote: bool = False, link: Path | None = None) -> None:
+        """Start the hub. If it is `remote`, the test uses it over a link, to its own socket or to the socket `link`."""
         self.local.start()
         if remote:
             await self.links.listen(self.folder / "link.sock")
-            self.hub = await self.connect()
+            self.hub = await connect(link or self.folder / "link.sock", LINK_KEY)
         self.operator = await self.attach(None)
         for name in ("alice", "bob"):
             assert isinstance(await self.hub.ask(c.AddMember(self.operator, name=MemberName(name))), Issued)

@@ -22,7 +22,8 @@ Losses:
 
 - Replies, notices and offers report durable facts, with one exception. A crash may undo the fact that a delivery was
   offered or acknowledged. The delivery then comes again under the same key.
-- When the connection to the hub is lost, commands that wait for a reply are refused and all sessions end
+- A remote hub that loses its connection to the hub connects again and goes on. Nothing is lost or done twice.
+- When the connection is lost for good, commands that wait for a reply are refused and all sessions end
   (`Listener.end`). The hub may still have carried out a refused command. A client that gave its message a wire id can
   safely send the message again.
 - An offer is made once. A client that skipped offers, or that reconnects, fetches them from its last key on (`Fetch`).

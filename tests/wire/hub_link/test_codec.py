@@ -57,7 +57,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 @given(st.data())
 def test_every_value_of_the_port_comes_back_as_it_went(kind: type[Struct], data: st.DataObject) -> None:
     value = data.draw(values(kind))
-    (submit,) = codec.decode_to_hub(codec.encode([codec.Submit(1, [codec.pack(value)])]))
+    _, (submit,) = codec.decode_to_hub(codec.encode(0, [codec.Submit(1, [codec.pack(value)])]))
     assert isinstance(submit, codec.Submit)
     back = codec.unpack(submit.commands[0], frozenset((kind,)))
     assert type(back) is kind
@@ -72,26 +72,28 @@ def test_data_may_hold_integers_that_messagepack_does_not_know(number: int) -> N
 
 def test_items_keep_their_order() -> None:
     up: list[codec.ToHub] = [codec.Submit(1, [codec.pack(c.Tick())]), codec.Forget(SessionId("s")), codec.Stop(7)]
-    assert codec.decode_to_hub(codec.encode(up)) == up
+    assert codec.decode_to_hub(codec.encode(7, up)) == (7, up)
     down: list[codec.ToWorker] = [
         codec.Replies(1, [codec.pack(Done())], more=True),
         codec.Released(SessionId("s"), [1]),
     ]
-    assert codec.decode_to_worker(codec.encode(down)) == down
+    assert codec.decode_to_worker(codec.encode(7, down)) == (7, down)
 
 
 @pytest.mark.parametrize(
-    "payload", [b"", b"\x80", b"\x91\x01", b"\x91\x92\x63\x01", b"\x91\x91\x01", b"\x91\x92\x03\x01", b"\xc1"]
+    "items", [b"", b"\x80", b"\x91\x01", b"\x91\x92\x63\x01", b"\x91\x91\x01", b"\x91\x92\x03\x01", b"\xc1"]
 )
-def test_bytes_that_are_no_items_are_refused(payload: bytes) -> None:
+def test_bytes_that_are_no_items_are_refused(items: bytes) -> None:
     for decode in (codec.decode_to_hub, codec.decode_to_worker):
         with pytest.raises(codec.BadFrame):
-            decode(payload)
+            decode(b"\x92\x00" + items)
+        with pytest.raises(codec.BadFrame):
+            decode(items)
 
 
 def test_items_that_are_cut_off_are_refused() -> None:
     items: list[codec.ToHub] = [codec.Submit(1, [codec.pack(c.Tick())]), codec.Forget(SessionId("s"))]
-    whole = codec.encode(items)
+    whole = codec.encode(7, items)
     for end in range(len(whole)):
         with pytest.raises(codec.BadFrame):
             codec.decode_to_hub(whole[:end])

@@ -190,7 +190,7 @@ class BadHub(asyncio.Protocol):
             self._transport.close()
 
 
-WELCOME = encode_frame(encode_answer(Welcome(Limits())))
+WELCOME = encode_frame(encode_answer(Welcome(Limits(), "link", 0)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_hub_that_greets_badly_is_no_hub(folder: Path, answer: bytes) ->
 async def test_a_hub_that_does_not_greet_is_not_waited_for_for_ever(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_hub, "_CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(remote_hub, "_GREETING_SECONDS", 0.05)
     listening = await unix.listen(folder / "bad.sock", lambda: BadHub(b"", b""))
     with pytest.raises(TimeoutError):
         await connect(folder / "bad.sock", "key")
@@ -226,7 +226,7 @@ async def test_a_hub_that_does_not_greet_is_not_waited_for_for_ever(
     ids=["no call", "too few", "no reply", "too many", "no message", "an item of a worker"],
 )
 async def test_a_hub_that_breaks_the_rules_is_lost(folder: Path, item: codec.ToWorker) -> None:
-    bad = encode_frame(codec.encode([item]))
+    bad = encode_frame(codec.encode(0, [item]))
     listening = await unix.listen(folder / "bad.sock", lambda: BadHub(WELCOME, bad, b""))
     hub = await connect(folder / "bad.sock", "key")
     with capture_logs() as logs:

@@ -112,11 +112,12 @@ async def test_the_socket_is_for_the_user_of_the_hub_alone(path: Path) -> None:
         (connection.FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
         b"\0\0\0\0",
         encode_frame(b"\xc1"),
-        encode_frame(codec.encode([codec.Submit(1, [codec.pack(Done())])])),
-        encode_frame(codec.encode([codec.Replies(1, [])])),
+        encode_frame(codec.encode(0, [codec.Submit(1, [codec.pack(Done())])])),
+        encode_frame(codec.encode(0, [codec.Replies(1, [])])),
+        encode_frame(codec.encode(99, [])),
         encode_frame(say_hello(LINK_KEY)),
     ],
-    ids=["too large", "empty", "no items", "no command", "an item of the hub", "a second greeting"],
+    ids=["too large", "empty", "no items", "no command", "an item of the hub", "a bad number", "a second greeting"],
 )
 async def test_a_worker_that_breaks_the_rules_loses_its_link_and_its_sessions_and_no_other_does(
     office: Office, workers: RawWorkers, data: bytes
@@ -133,15 +134,16 @@ async def test_a_worker_that_breaks_the_rules_loses_its_link_and_its_sessions_an
 
 
 async def test_of_a_worker_that_ends_in_the_middle_of_a_frame_only_whole_frames_count(
-    office: Office, workers: RawWorkers
+    office: Office, workers: RawWorkers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server, "GRACE_SECONDS", 0.05)
     worker = await workers.open()
     session = (await attach_bob(worker)).session
     ear = Ear()
     office.hub.listen(office.alice, ear, MemberName("alice"))
     await office.hub.ask(c.Fetch(office.alice))
     frames = [
-        encode_frame(codec.encode([codec.Submit(0, [codec.pack(c.Send(session, content=content("@alice", body)))])]))
+        encode_frame(codec.encode(0, [codec.Submit(0, [codec.pack(c.Send(session, content=content("@alice", body)))])]))
         for body in ("whole", "cut off")
     ]
     worker.write(frames[0] + frames[1][:-1])
@@ -154,7 +156,10 @@ async def test_of_a_worker_that_ends_in_the_middle_of_a_frame_only_whole_frames_
     assert [item.message.content.body for item in page.deliveries] == ["whole"]
 
 
-async def test_a_session_that_opens_after_its_worker_is_gone_ends(office: Office, workers: RawWorkers) -> None:
+async def test_a_session_that_opens_after_its_worker_is_gone_ends(
+    office: Office, workers: RawWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "GRACE_SECONDS", 0)
     worker = await workers.open()
     await office.hold(office.send())
     worker.put(codec.Submit(1, [codec.pack(ATTACH_BOB)]))

@@ -5,15 +5,13 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from tests.server.offices import LINK_KEY
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.reply import Reply
 from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.hub_link import codec
-from tieline.wire.hub_link.greeting import say_hello
+from tieline.wire.hub_link.greeting import read_answer, say_hello
 
 WAIT_SECONDS = 10
 READ_AHEAD_BYTES = 4096
@@ -28,12 +26,15 @@ class RawWorker:
         self._writer = writer
         self._items: list[codec.ToWorker] = []
         self._number = 0
+        # Number of frames with items that came from the hub, and the id of the link.
+        self.taken = 0
+        self.link = ""
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 
     def put(self, *items: codec.ToHub) -> None:
-        self.write(encode_frame(codec.encode(items)))
+        self.write(encode_frame(codec.encode(self.taken, items)))
 
     async def close(self) -> None:
         """Close the connection. The hub may have closed it before."""
@@ -50,7 +51,8 @@ class RawWorker:
     async def item(self) -> codec.ToWorker:
         """Return the next item of the hub."""
         while not self._items:
-            self._items = codec.decode_to_worker(await self.frame())
+            _, self._items = codec.decode_to_worker(await self.frame())
+            self.taken += bool(self._items)
         return self._items.pop(0)
 
     async def ask(self, *commands: c.Command) -> Sequence[Reply]:
@@ -90,7 +92,7 @@ class RawWorkers:
         """Connect, and say the greeting with the right key."""
         worker = await self.dial()
         worker.write(encode_frame(say_hello(LINK_KEY)))
-        assert msgspec.json.decode(await worker.frame())["type"] == "welcome"
+        worker.link = read_answer(await worker.frame()).link
         return worker
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
 """Encoding of the Hub port (the interface that protocols use) as bytes, for a hub in another process.
 
 Used by: both ends of a link. Uses: the contract (the types of commands, replies, notices and messages). A frame is a
-MessagePack array of items. An item stands for one call of a method of the port, or for one callback of it.
+MessagePack array: a number, and the items. An item stands for one call of a method of the port, or for one callback of
+it. The number is for the end of the link: it says how many frames its sender has taken.
 
 A command, reply, notice or message in an item is *packed*: the number of its type, and its fields in MessagePack. The
 number is the position of the type in `KINDS`, which is made from the unions of the contract. So a new command or reply
@@ -113,6 +114,10 @@ class Resolve(_Item, frozen=True, tag=8):
     taken: tuple[int, ...]
 
 
+class Leave(_Item, frozen=True, tag=9):
+    """The worker ends its link. It will not connect again."""
+
+
 # Items from the hub to a worker.
 
 
@@ -189,10 +194,14 @@ class GivenBack(_Item, frozen=True, tag=30):
     keys: tuple[int, ...]
 
 
-ToHub = Submit | Listen | Forget | Tail | Watch | Stop | SetInbox | Resolve
+class Close(_Item, frozen=True, tag=31):
+    """The hub ends the link, because it stops. The worker need not connect again."""
+
+
+ToHub = Submit | Listen | Forget | Tail | Watch | Stop | SetInbox | Resolve | Leave
 """An item from a worker to the hub."""
 
-ToWorker = Replies | Offers | Released | Stepped | Ended | Noticed | Rows | Asked | Finished | GivenBack
+ToWorker = Replies | Offers | Released | Stepped | Ended | Noticed | Rows | Asked | Finished | GivenBack | Close
 """An item from the hub to a worker."""
 
 
@@ -204,8 +213,8 @@ _encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 _numbers = {kind: number for number, kind in enumerate(KINDS)}
 _decoders = [msgspec.msgpack.Decoder(kind) for kind in KINDS]
-_to_hub = msgspec.msgpack.Decoder(list[ToHub])
-_to_worker = msgspec.msgpack.Decoder(list[ToWorker])
+_to_hub = msgspec.msgpack.Decoder(tuple[int, list[ToHub]])
+_to_worker = msgspec.msgpack.Decoder(tuple[int, list[ToWorker]])
 
 
 def pack(value: Struct) -> Packed:
@@ -242,18 +251,18 @@ def unpack(packed: Packed, kinds: frozenset[type[Struct]]) -> Any:
     return value
 
 
-def encode(items: Sequence[ToHub] | Sequence[ToWorker]) -> bytes:
-    """Return items as the payload of a frame."""
-    return _encoder.encode(items)
+def encode(taken: int, items: Sequence[ToHub] | Sequence[ToWorker]) -> bytes:
+    """Return a number of taken frames, and items, as the payload of a frame."""
+    return _encoder.encode((taken, items))
 
 
-def decode_to_hub(payload: bytes) -> list[ToHub]:
-    """Return the items in a payload from a worker. Raises `BadFrame` if the bytes are not valid."""
+def decode_to_hub(payload: bytes) -> tuple[int, list[ToHub]]:
+    """Return the number and the items in a payload from a worker. Raises `BadFrame` if the bytes are not valid."""
     return _decode(_to_hub, payload)
 
 
-def decode_to_worker(payload: bytes) -> list[ToWorker]:
-    """Return the items in a payload from the hub. Raises `BadFrame` if the bytes are not valid."""
+def decode_to_worker(payload: bytes) -> tuple[int, list[ToWorker]]:
+    """Return the number and the items in a payload from the hub. Raises `BadFrame` if the bytes are not valid."""
     return _decode(_to_worker, payload)
 
 

@@ -23,12 +23,20 @@ class Hello(Struct, frozen=True):
     """Version of the worker's contract; see `contract_version`."""
     program: str
     """Version of the worker's program, for a sentence to people."""
+    link: str = ""
+    """Id of the link that lost its connection. Empty for a new link."""
+    received: int = 0
+    """Number of the hub's frames that the worker has taken on this link."""
 
 
 class Welcome(Struct, frozen=True, tag="welcome"):
     """The hub's answer: the link is open."""
 
     limits: Limits
+    link: str
+    """Id of the link. The worker alone knows it, and shows it when it connects again."""
+    received: int
+    """Number of the worker's frames that the hub has taken on this link."""
 
 
 class Refused(Struct, frozen=True, tag="refused"):
@@ -41,13 +49,13 @@ class LinkRefused(ConnectionError):
     """Raised if the hub does not let a worker in. The text says why."""
 
 
-def say_hello(key: str) -> bytes:
-    """Return the first frame of a worker with this key."""
-    return msgspec.json.encode(Hello(key, contract_version(), __version__))
+def say_hello(key: str, link: str = "", received: int = 0) -> bytes:
+    """Return the first frame of a worker with this key. A worker that connects again says its `link` and `received`."""
+    return msgspec.json.encode(Hello(key, contract_version(), __version__, link, received))
 
 
-def answer_hello(payload: bytes, key: str, limits: Limits) -> Welcome | Refused:
-    """Return the hub's answer to the first frame of a worker. `key` is the key that the worker must know."""
+def check_hello(payload: bytes, key: str) -> Hello | Refused:
+    """Return the first frame of a worker, or the reason to refuse it. `key` is the key that the worker must know."""
     try:
         hello = msgspec.json.decode(payload, type=Hello)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -59,7 +67,7 @@ def answer_hello(payload: bytes, key: str, limits: Limits) -> Welcome | Refused:
             f"this worker is Tieline {hello.program} with contract {hello.contract}, and the hub is Tieline "
             f"{__version__} with contract {contract_version()}; start both from the same installation"
         )
-    return Welcome(limits)
+    return hello
 
 
 def encode_answer(answer: Welcome | Refused) -> bytes:
@@ -67,12 +75,12 @@ def encode_answer(answer: Welcome | Refused) -> bytes:
     return msgspec.json.encode(answer)
 
 
-def read_answer(payload: bytes) -> Limits:
-    """Return the hub's limits from its answer. Raises `LinkRefused` if the hub does not let the worker in."""
+def read_answer(payload: bytes) -> Welcome:
+    """Return the answer of the hub. Raises `LinkRefused` if the hub does not let the worker in."""
     try:
         answer = msgspec.json.decode(payload, type=Welcome | Refused)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadFrame(f"no answer of a hub: {error}") from error
     if isinstance(answer, Refused):
         raise LinkRefused(answer.why)
-    return answer.limits
+    return answer

@@ -3,7 +3,9 @@
 Used by: whatever uses the Hub port in a worker: protocols, services and the console. Uses: the link. The replies and
 the callbacks of a frame come in the order in which the hub made them, all in one turn of the event loop.
 
-When the link is lost, commands that wait for a reply are refused and all sessions end, as the port says.
+When the connection is lost, the worker connects again within `HOLD_SECONDS` and goes on where the link was: its clients
+only wait, and each command is answered exactly once. If the hub does not come back, or was started anew, the link is
+over. Then commands that wait for a reply are refused and all sessions end, as the port says.
 """
 
 import asyncio
@@ -17,7 +19,6 @@ from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
 from tieline.contract.hub import ExternalInbox, Hub, Interest, Listener, Notice, Question
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.limits import Limits
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
@@ -26,8 +27,9 @@ from tieline.wire.awaited_reply import ask
 from tieline.wire.frames import encode_frame
 from tieline.wire.hub_link import codec
 from tieline.wire.hub_link.codec import BadFrame, Packed, ToHub, ToWorker, decode_to_worker, pack, packed_bytes, unpack
-from tieline.wire.hub_link.connection import UNSENT_BYTES_MAX, Connection
-from tieline.wire.hub_link.greeting import read_answer, say_hello
+from tieline.wire.hub_link.connection import Connection
+from tieline.wire.hub_link.end import UNSENT_BYTES_MAX, LinkEnd
+from tieline.wire.hub_link.greeting import LinkRefused, Welcome, read_answer, say_hello
 
 _COMMANDS_BYTES = 1024 * 1024
 """Size of packed commands at which the rest of a call goes into another item, so that a frame stays small."""
@@ -37,7 +39,13 @@ _LOST = Refusal(
     "the connection to the hub was lost, and what had no answer may have been done; send again with the same id",
 )
 
-_CONNECT_SECONDS = 10.0
+HOLD_SECONDS = 10.0
+"""Time for which a worker holds its clients while the hub is away: as long as the hub keeps their sessions."""
+
+_RETRY_SECONDS = 0.05
+"""Pause between two attempts to connect again. A hub on the same machine refuses at once while it is away."""
+
+_GREETING_SECONDS = 10.0
 """Timeout of the greeting: the time that a hub gives to any client."""
 
 Done = Callable[[Sequence[Reply]], None]
@@ -59,46 +67,46 @@ class _Call:
         self.replies: list[Reply] = []
 
 
-class _Link(Connection[ToWorker, ToHub]):
-    """The worker's end of the link."""
+class _Connection(Connection):
+    """A connection of a worker to the hub."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(decode_to_worker)
-        self._key = key
-        # The hub that takes the items, once there is one.
-        self.hub: RemoteHub | None = None
-        # Resolved with the hub's limits, or with the reason why the hub does not let this worker in.
-        self.opened: asyncio.Future[Limits] = self._loop.create_future()
+    def __init__(self, hello: bytes) -> None:
+        super().__init__()
+        self._hello = hello
+        # Resolved with the hub's answer, or with the reason why the hub does not let this worker in.
+        self.answer: asyncio.Future[Welcome] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say who this worker is."""
         self.begin(transport, UNSENT_BYTES_MAX)
-        self.write(encode_frame(say_hello(self._key)))
+        self.write(encode_frame(self._hello))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the remote hub that the link is lost."""
+        """Tell the link that the connection is lost."""
         super().connection_lost(exc)
-        if not self.opened.done():
-            self.opened.set_exception(exc or ConnectionResetError("the hub has closed the link"))
-        if self.hub is not None:
-            self.hub.lose()
+        if not self.answer.done():
+            self.answer.set_exception(exc or ConnectionResetError("the hub has closed the connection"))
 
     def receive_greeting(self, payload: bytes) -> None:
-        """Take the hub's answer to the greeting."""
+        """Take the hub's answer to the greeting. Frames wait until it has been read."""
+        self.hold(True)
         try:
-            limits = read_answer(payload)
+            self.answer.set_result(read_answer(payload))
         except ConnectionError as refused:
-            self.opened.set_exception(refused)
+            self.answer.set_exception(refused)
             self.abort()
-            return
-        self.greeted()
-        self.opened.set_result(limits)
 
-    def receive_item(self, item: ToWorker) -> None:
-        """Pass an item to the remote hub."""
-        if self.hub is None:
-            raise BadFrame("the hub speaks before it is asked")
-        self.hub.receive(item)
+
+async def _greet(path: Path, hello: bytes) -> tuple[_Connection, Welcome]:
+    """Connect to the hub, and return the connection and the hub's answer to `hello`."""
+    connection = _Connection(hello)
+    async with asyncio.timeout(_GREETING_SECONDS):
+        await unix.connect(path, lambda: connection)
+        try:
+            return connection, await connection.answer
+        except BaseException:
+            connection.abort()
+            raise
 
 
 async def connect(path: Path, key: str) -> "RemoteHub":
@@ -106,26 +114,79 @@ async def connect(path: Path, key: str) -> "RemoteHub":
 
     Raises `LinkRefused` if the hub does not let this worker in, `TimeoutError`, and the errors of a connection.
     """
-    link = _Link(key)
-    async with asyncio.timeout(_CONNECT_SECONDS):
-        await unix.connect(path, lambda: link)
+    connection, welcome = await _greet(path, say_hello(key))
+    return RemoteHub(path, key, connection, welcome)
+
+
+class _Link(LinkEnd[ToWorker, ToHub]):
+    """The worker's end of the link. It connects again when its connection is lost."""
+
+    def __init__(self, hub: "RemoteHub", path: Path, key: str, link: str) -> None:
+        super().__init__(decode_to_worker)
+        self._hub = hub
+        self._path = path
+        self._key = key
+        # Id of the link, by which the hub finds it again.
+        self._id = link
+        self._connecting: asyncio.Task[None] | None = None
+
+    def receive_item(self, item: ToWorker) -> None:
+        """Pass an item to the remote hub."""
+        self._hub.receive(item)
+
+    def lost_connection(self) -> None:
+        """Connect again."""
+        log.warning("the connection to the hub is lost; its clients wait")
+        self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        """Connect again and go on. Give the link up if the hub does not know it any more, or does not come back."""
+        deadline = self._loop.time() + HOLD_SECONDS
+        while not self.over:
+            try:
+                connection, welcome = await _greet(self._path, say_hello(self._key, self._id, self.received))
+            except LinkRefused as refused:
+                log.warning("the hub does not take this worker back", reason=str(refused))
+                break
+            except OSError:
+                if self._loop.time() + _RETRY_SECONDS > deadline:
+                    log.warning("the hub did not come back", seconds=HOLD_SECONDS)
+                    break
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._connecting = None
+                self.use(connection, welcome)
+                return
+        self._connecting = None
+        self.give_up()
+
+    def use(self, connection: _Connection, welcome: Welcome) -> None:
+        """Go on with a connection to the hub."""
+        if self.over or connection.ended:
+            # The connection was lost, or the link was given up, while the answer was on its way.
+            connection.abort()
+            if not self.over:
+                self.lost_connection()
+            return
         try:
-            limits = await link.opened
-        except BaseException:
-            link.abort()
-            raise
-    hub = link.hub = RemoteHub(link, limits)
-    if link.ended:
-        hub.lose()
-    return hub
+            connection.serve(self, welcome.received)
+        except BadFrame as error:
+            connection.fail(str(error))
+        else:
+            connection.hold(False)
+
+    def ended(self) -> None:
+        """Tell the remote hub that the link is over."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._hub.lose()
 
 
 class RemoteHub(Hub):
     """The Hub port (the interface that protocols use) of a hub in another process."""
 
-    def __init__(self, link: _Link, limits: Limits) -> None:
-        self._link = link
-        self.limits = limits
+    def __init__(self, path: Path, key: str, connection: _Connection, welcome: Welcome) -> None:
+        self.limits = welcome.limits
         self._loop = asyncio.get_running_loop()
         # Number of the last call, watch or tail. 0 is a call without replies.
         self._number = 0
@@ -134,11 +195,14 @@ class RemoteHub(Hub):
         self._watches: dict[int, Callable[[Notice], None]] = {}
         self._tails: dict[int, tuple[SessionId, Tail]] = {}
         self._inboxes: dict[MemberName, ExternalInbox] = {}
-        # Resolved when the link is lost.
+        # Resolved when the link is over.
         self.lost: asyncio.Future[None] = self._loop.create_future()
+        self._link = _Link(self, path, key, welcome.link)
+        self._link.use(connection, welcome)
 
     def close(self) -> None:
         """End the link. All sessions of this worker end with it."""
+        self._link.put(codec.Leave())
         self._link.hang_up()
 
     # The Hub port.
@@ -253,9 +317,11 @@ class RemoteHub(Hub):
                 self._tell_inbox(member, lambda inbox: inbox.finish(keys))
             case codec.GivenBack(member, keys):
                 self._tell_inbox(member, lambda inbox: inbox.give_back(keys))
+            case codec.Close():
+                self._link.give_up()
 
     def lose(self) -> None:
-        """Refuse the commands that wait for a reply, and end all sessions, because the link is lost."""
+        """Refuse the commands that wait for a reply, and end all sessions, because the link is over."""
         if self.lost.done():
             return
         self.lost.set_result(None)

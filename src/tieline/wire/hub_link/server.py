@@ -10,9 +10,13 @@ So each session sees the same order as in one process.
 worker, and makes it no offers: it notes the keys, and tells them by `Released` when the worker has read on. So slow
 workers hold back only their own clients. Notices, progress and activity cannot be asked for again, so they are sent all
 the same, up to a limit. Beyond it the link ends, which tells the worker's clients to read again.
+
+**Loss.** A worker whose connection is lost has no credit. It has `GRACE_SECONDS` to connect again and to go on where
+the link was. Then the link ends, and all that the worker had ends with it: its sessions, watches and external inboxes.
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,8 +36,12 @@ from tieline.wire import unix
 from tieline.wire.frames import encode_frame
 from tieline.wire.hub_link import codec
 from tieline.wire.hub_link.codec import Packed, ToHub, ToWorker, decode_to_hub, pack, packed_bytes, unpack
-from tieline.wire.hub_link.connection import UNSENT_BYTES_MAX, Connection
-from tieline.wire.hub_link.greeting import Refused, answer_hello, encode_answer
+from tieline.wire.hub_link.connection import Connection
+from tieline.wire.hub_link.end import UNSENT_BYTES_MAX, LinkEnd
+from tieline.wire.hub_link.greeting import Hello, Refused, Welcome, check_hello, encode_answer
+
+GRACE_SECONDS = 10.0
+"""Time for a worker to connect again: a busy or paused machine, or a network that is away for a moment."""
 
 _UNANSWERED_MAX = 16_384
 """Commands of one worker without a reply. Beyond it, the hub reads nothing more from this worker. It is four times the
@@ -58,23 +66,73 @@ class LinkServer:
     """Listens for workers on a Unix socket. `key` is the secret that a worker must know."""
 
     def __init__(self, hub: Hub, key: str) -> None:
-        self._hub = hub
-        self._key = key
-        self._links: set[_Link] = set()
+        self.hub = hub
+        self.key = key
+        # Links by their ids, also those without a connection. The ids are secrets of the workers.
+        self.links: dict[str, Link] = {}
+        # Connections whose greeting has not come yet.
+        self.strangers: set[_Connection] = set()
         self._server: unix.UnixServer | None = None
 
     async def listen(self, path: Path) -> None:
         """Listen for workers at `path`."""
-        self._server = await unix.listen(path, lambda: _Link(self._hub, self._key, self._links), mode=0o600)
+        self._server = await unix.listen(path, lambda: _Connection(self), mode=0o600)
 
     async def close(self) -> None:
         """Listen no more, and end all links. Their sessions end with them."""
         if self._server is not None:
             self._server.close()
-        for link in list(self._links):
+        for link in list(self.links.values()):
+            link.put(codec.Close())
             link.hang_up()
+        for stranger in list(self.strangers):
+            stranger.abort()
         if self._server is not None:
             await self._server.wait_closed()
+
+
+class _Connection(Connection):
+    """A connection of a worker."""
+
+    def __init__(self, server: LinkServer) -> None:
+        super().__init__()
+        self._server = server
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the greeting of a worker."""
+        self._server.strangers.add(self)
+        if not self.begin(transport, UNSENT_BYTES_MAX):
+            self.fail("a process of another user connected")
+            return
+        seconds = self._server.hub.limits.hello_ms / 1000
+        self._deadline = self._loop.call_later(seconds, self.fail, "a worker did not say who it is")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the wait for the greeting."""
+        self._met()
+        super().connection_lost(exc)
+
+    def _met(self) -> None:
+        self._server.strangers.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def receive_greeting(self, payload: bytes) -> None:
+        """Let the worker in if it knows the key and speaks this contract, and find its link."""
+        server = self._server
+        hello = check_hello(payload, server.key)
+        if isinstance(hello, Hello) and hello.link and hello.link not in server.links:
+            hello = Refused("the hub does not know this link any more, and its sessions have ended")
+        if isinstance(hello, Refused):
+            log.warning("a worker was refused", reason=hello.why)
+            self.write(encode_frame(encode_answer(hello)))
+            self.hang_up()
+            return
+        self._met()
+        link = server.links[hello.link] if hello.link else Link(server)
+        self.write(encode_frame(encode_answer(Welcome(server.hub.limits, link.id, link.received))))
+        self.serve(link, hello.received)
 
 
 class _Session:
@@ -82,7 +140,7 @@ class _Session:
 
     __slots__ = ("_link", "id", "member")
 
-    def __init__(self, link: "_Link", session: SessionId) -> None:
+    def __init__(self, link: "Link", session: SessionId) -> None:
         self._link = link
         self.id = session
         # The member whose deliveries the session wants, if any.
@@ -108,7 +166,7 @@ class _Session:
 class _Inbox:
     """External inbox of a member, in a worker."""
 
-    def __init__(self, link: "_Link", member: MemberName) -> None:
+    def __init__(self, link: "Link", member: MemberName) -> None:
         self._link = link
         self._member = member
 
@@ -127,15 +185,18 @@ class _Inbox:
         self._link.put(codec.GivenBack(self._member, tuple(keys)))
 
 
-class _Link(Connection[ToHub, ToWorker]):
+class Link(LinkEnd[ToHub, ToWorker]):
     """The hub's end of the link to one worker."""
 
-    def __init__(self, hub: Hub, key: str, links: "set[_Link]") -> None:
+    def __init__(self, server: LinkServer) -> None:
         super().__init__(decode_to_hub)
-        self._hub = hub
-        self._key = key
-        self._links = links
-        self._deadline: asyncio.TimerHandle | None = None
+        self._hub = server.hub
+        self._links = server.links
+        # Random, because who knows it can take the link over.
+        self.id = secrets.token_hex(16)
+        self._links[self.id] = self
+        # Timer that ends the link if its worker does not connect again.
+        self._grace: asyncio.TimerHandle | None = None
         self._sessions: dict[SessionId, _Session] = {}
         # Functions that stop the worker's watches and tails, by the worker's number of each.
         self._stops: dict[int, Callable[[], None]] = {}
@@ -152,23 +213,21 @@ class _Link(Connection[ToHub, ToWorker]):
         self._held_back_count = 0
         self._forced_bytes = 0
 
-    # Calls of the event loop.
+    # The connection.
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the greeting of a worker."""
-        self._links.add(self)
-        if not self.begin(transport, UNSENT_BYTES_MAX):
-            self.fail("a process of another user connected")
-            return
-        seconds = self._hub.limits.hello_ms / 1000
-        self._deadline = self._loop.call_later(seconds, self.fail, "a worker did not say who it is")
+    def lost_connection(self) -> None:
+        """Give the worker some time to connect again."""
+        self._grace = self._loop.call_later(GRACE_SECONDS, self._end_grace)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _end_grace(self) -> None:
+        log.warning("a worker did not connect again, and its sessions end", sessions=len(self._sessions))
+        self.give_up()
+
+    def ended(self) -> None:
         """End everything that the worker had: its sessions, its watches and its external inboxes."""
-        super().connection_lost(exc)
-        self._links.discard(self)
-        if self._deadline is not None:
-            self._deadline.cancel()
+        del self._links[self.id]
+        if self._grace is not None:
+            self._grace.cancel()
         for member in self._inboxes:
             self._hub.set_external_inbox(member, SessionId(""), None)
         for stop in self._stops.values():
@@ -179,14 +238,17 @@ class _Link(Connection[ToHub, ToWorker]):
             self._hub.forget(session)
             self._hub.submit((c.Detach(session),))
 
-    def pause_writing(self) -> None:
-        """Hold offers back and stop reading, because the worker is slow."""
-        super().pause_writing()
+    def slow_down(self) -> None:
+        """Hold offers back and take nothing more, because the worker is slow or away."""
+        super().slow_down()
         self._regulate()
 
-    def resume_writing(self) -> None:
-        """Tell the keys of the offers that were held back, and read again."""
-        super().resume_writing()
+    def speed_up(self) -> None:
+        """Tell the keys of the offers that were held back, and take more."""
+        super().speed_up()
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
         held_back, self._held_back = self._held_back, {}
         self._held_back_count = self._forced_bytes = 0
         for session, keys in held_back.items():
@@ -195,18 +257,6 @@ class _Link(Connection[ToHub, ToWorker]):
         self._regulate()
 
     # Items of the worker.
-
-    def receive_greeting(self, payload: bytes) -> None:
-        """Let the worker in if it knows the key and speaks this contract."""
-        answer = answer_hello(payload, self._key, self._hub.limits)
-        self.write(encode_frame(encode_answer(answer)))
-        if isinstance(answer, Refused):
-            log.warning("a worker was refused", reason=answer.why)
-            self.hang_up()
-            return
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self.greeted()
 
     def receive_item(self, item: ToHub) -> None:
         """Make the call that an item of the worker stands for."""
@@ -236,6 +286,8 @@ class _Link(Connection[ToHub, ToWorker]):
                 hub.set_external_inbox(member, session, _Inbox(self, member) if present else None)
             case codec.Resolve(question, reserved, taken):
                 hub.resolve(question, reserved, taken)
+            case codec.Leave():
+                self.hang_up()
 
     def _submit(self, item: codec.Submit) -> None:
         packed = self._parts.pop(item.number, []) + item.commands
@@ -271,7 +323,7 @@ class _Link(Connection[ToHub, ToWorker]):
         self._regulate()
 
     def _attached(self, session: SessionId) -> None:
-        if self.ended:
+        if self.over:
             self._hub.submit((c.Detach(session),))
         else:
             self._hub.listen(session, self._add_session(session))
