@@ -182,8 +182,8 @@ def main(arguments: list[str]) -> int:
     guard = Guard(process, own_group=own_group)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: guard.signal(number))
-    for number in early:
-        guard.signal(number)
+    for came in early:
+        guard.signal(came)
     threading.Thread(target=guard.end_when_released, args=(int(alive),), daemon=True).start()
     code = guard.wait()
     if code >= _SIGNALLED or guard.released.is_set():
