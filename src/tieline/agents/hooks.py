@@ -1,7 +1,8 @@
 """Hooks: settings that make an agent program run a command of Tieline at the boundaries of its turns.
 
 Used by: `tieline hooks`, `connection`, and the runner of Claude Code. Uses: `settings`. This module does no I/O: its
-functions get the text of a settings file and return the changed text. `unread` makes the answer of the command.
+functions get the text of a settings file and return the changed text. The module `unread`
+makes the text that the command prints for the program.
 
 Some programs can also run a hook in the background, and begin a turn when the hook ends with a certain exit code. Such
 a hook waits for a message and so wakes an idle agent.

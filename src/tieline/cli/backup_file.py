@@ -77,7 +77,7 @@ def remove_old(home: Path, folder: Path, keep: int) -> list[Path]:
 
 
 def own_backups(home: Path, folder: Path) -> list[Path]:
-    """Return the backups of the hub in `home` that are in a folder. Their names say so."""
+    """Return the files in `folder` whose names show that they are backups of the hub with this home."""
     own = re.compile(re.escape(_prefix(home)) + r"-\d{8}T\d{6}Z(-\d+)?\.tar\.gz\Z")
     return [path for path in folder.iterdir() if own.match(path.name)]
 

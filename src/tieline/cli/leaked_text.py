@@ -99,7 +99,10 @@ def _blobs(folder: Path, paths: Sequence[str]) -> tuple[Path, ...]:
 
 
 def paths_with(blob: Path) -> list[str]:
-    """Return the paths of members' files whose bytes are in the file `blob`; none, if it is another kind of file."""
+    """Return the paths under which members have the file whose content is stored as `blob`.
+
+    The hub stores the content of equal files once. Return nothing if `blob` is not a file of this store.
+    """
     catalogue = blob.parents[2] / FILES_FILE
     if blob.parents[1].name != _BLOBS_FOLDER or not catalogue.exists():
         return []

@@ -347,7 +347,7 @@ class Pauses(Struct, frozen=True):
 
 
 class StuckDelivery(Struct, frozen=True):
-    """One delivery that nobody saw for a while, or that died."""
+    """A delivery that nobody has seen for a while, or that is dead: it could not be delivered."""
 
     message_id: MessageId
     offset: int

@@ -59,9 +59,10 @@ class Page(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
-    """Check the main log. `where` are the source's options, which name a home folder or a hub's URL. Return a report.
+    """Check the main log and return a report. `where` has the options of the data source: a home or a hub's URL.
 
-    For a home, also check the messages and changes stored with the log, and the signatures whose secret is given.
+    For a home, also check the messages and changes that are stored with the log, and the signatures of protocols whose
+    secret is among the options. `checkpoints` are signed lengths and hashes that the log must contain.
     """
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)

@@ -160,7 +160,10 @@ def _limited(said: Content) -> list[str]:
 
 
 def _expression(wanted: Sequence[Sequence[str]], terms: Sequence[Term]) -> str:
-    """Return the search expression for the server. Words have only letters and digits, so nothing needs an escape."""
+    """Return PostgreSQL's search expression for these terms. `wanted` has the words of each term, in the same order.
+
+    A word has only letters and digits, so no character needs an escape.
+    """
     parts = []
     for words, term in zip(wanted, terms, strict=True):
         for place, word in enumerate(words, 1):
