@@ -1,14 +1,15 @@
 """Tests of `tieline backup` and `tieline restore`: all that a home keeps comes back, and nothing half is left."""
 
-import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import stat
+import subprocess
+import sys
 import tarfile
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,11 +18,9 @@ import typer
 
 from tests.core.doubles import BrokerHarness
 from tests.faults.disks import fill, small_disk
-from tests.server.hubs import until
-from tieline.cli.archive import ArchiveError, _staging, unpack_archive, write_archive
+from tieline.cli.archive import ArchiveError, Checked, _staging, unpack_archive, write_archive
 from tieline.cli.backup import backup, restore
 from tieline.cli.backup_file import make_backup
-from tieline.cli.backup_schedule import make_folder, scheduled_backups
 from tieline.cli.doctor_store import backups
 from tieline.cli.failure import Failure
 from tieline.cli.hub_log import LogFile
@@ -31,7 +30,7 @@ from tieline.cli.upgrade import prepare_upgrade
 from tieline.contract.file import FileChange, FileEntry, FileKind
 from tieline.core.audit import verify
 from tieline.core.store import StoreError
-from tieline.server.config import BackupSection, ConfigError
+from tieline.server.home import HalfRestored, Home, HomeBusy
 from tieline.server.hub import Options
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteStore
 from tieline.stores.sqlite.database import newest_version, open_for_reading
@@ -40,6 +39,25 @@ from tieline.stores.sqlite.pages import LogPages
 
 CONTENT = b"the attached plan"
 DIGEST = "e587718e2d43d8919e2ccbfff09b5f1197f28ee500795348579b71dc0dc579a9"
+
+
+KILLED_RESTORE = """
+import os, signal, sys
+from pathlib import Path
+from tieline.cli.backup import restore
+
+rename = Path.rename
+
+def killed(path, target):
+    if path.name == "tieline.db":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rename(path, target)
+
+Path.rename = killed
+restore(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+"""A program that restores a backup, and is killed when every file but the main database is in its place."""
+TIELINE = (sys.executable, "-m", "tieline.cli.main")
 
 
 def fill_home(home: Path, *bodies: str) -> None:
@@ -207,6 +225,64 @@ def test_a_restored_home_is_synced_to_the_last_folder(
     restore(tmp_path / "backup.tar.gz", tmp_path / "restored")
     assert {"files", DIGEST[:2], "rooms", "new"} <= set(synced)
     assert synced[-1] == "restored"
+
+
+def test_while_a_home_is_restored_nothing_else_uses_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, restored = tmp_path / "backup.tar.gz", tmp_path / "restored"
+    make_backup(home, file)
+    ended: list[BaseException] = []
+
+    def unpack_meanwhile(file: Path, home: Path) -> Checked:
+        for use in (lambda: restore(file, home), lambda: Home(home)):
+            with pytest.raises((typer.Exit, HomeBusy)) as raised:
+                use()
+            ended.append(raised.value)
+        return unpack_archive(file, home)
+
+    monkeypatch.setattr("tieline.cli.archive.unpack_archive", unpack_meanwhile)
+    restore(file, restored)
+    assert [type(one) for one in ended] == [typer.Exit, HomeBusy]
+    assert f"a hub or another restore uses {restored}" in capsys.readouterr().err
+    assert bodies(restored) == ["one", "two"]
+
+
+def test_a_hub_does_not_start_where_a_restore_was_killed(home: Path, tmp_path: Path) -> None:
+    file, restored = tmp_path / "backup.tar.gz", tmp_path / "restored"
+    make_backup(home, file)
+    command = [sys.executable, "-c", KILLED_RESTORE, str(file), str(restored)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert not (restored / "tieline.db").exists()
+    with pytest.raises(HalfRestored, match="delete it and restore again"):
+        Home(restored)
+    for command in (["restore", str(file), "--home", str(restored)], ["serve", "--home", str(restored)]):
+        done = subprocess.run([*TIELINE, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"tieline: {restored} is half restored")
+
+
+def test_a_folder_that_others_can_change_is_refused_with_a_sentence(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_backup(home, tmp_path / "backup.tar.gz")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(typer.Exit):
+        restore(tmp_path / "backup.tar.gz", tmp_path / "open")
+    assert "others can write to" in capsys.readouterr().err
+    assert names(tmp_path / "open") == set()
+
+
+def test_a_disk_of_its_own_is_a_home_although_it_has_a_folder_of_the_system(home: Path, tmp_path: Path) -> None:
+    (home / "lost+found").mkdir()
+    (home / "lost+found" / "#1").write_text("of root")
+    disk = tmp_path / "disk"
+    (disk / "lost+found").mkdir(parents=True)
+    make_backup(home, tmp_path / "backup.tar.gz")
+    restore(tmp_path / "backup.tar.gz", disk)
+    assert bodies(disk) == ["one", "two"]
+    assert names(disk / "lost+found") == set()
 
 
 def test_a_restore_that_fails_at_its_end_leaves_nothing(
@@ -456,16 +532,6 @@ async def test_a_folder_for_backups_that_cannot_be_used_stops_the_hub_before_it_
             manager.recv(100, socket.MSG_DONTWAIT)
 
 
-def test_a_folder_for_backups_is_made_and_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = BackupSection(every="6h", folder=str(tmp_path / "a" / "b"))
-    make_folder(BackupSection(folder="/proc/none"))
-    make_folder(section)
-    assert (tmp_path / "a" / "b").is_dir()
-    monkeypatch.setattr("tieline.cli.backup_schedule.os.access", lambda *_: False)
-    with pytest.raises(Failure, match="cannot write"):
-        make_folder(section)
-
-
 def test_without_room_for_a_backup_an_upgrade_says_that_there_is_no_way_back(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,47 +542,3 @@ def test_without_room_for_a_backup_an_upgrade_says_that_there_is_no_way_back(
     with closing(sqlite3.connect(home / "tieline.db")) as database:
         database.execute("PRAGMA user_version = 1")
     assert "No space left on device" in prepare_upgrade(home)
-
-
-@pytest.mark.slow
-async def test_a_scheduled_backup_is_made_by_a_process_of_its_own(home: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "backups"
-    folder.mkdir()
-    async with scheduled_backups(home, BackupSection(every="1h", folder=str(folder), keep=2)):
-        await until(lambda: last_backup(home) is not None, seconds=60)
-    made = last_backup(home)
-    assert made is not None
-    assert [str(path) for path in folder.iterdir()] == [made.file]
-
-
-@pytest.mark.parametrize(("age_hours", "due"), [(0, False), (2, True), (-2, True)])
-async def test_a_backup_is_due_when_the_last_one_is_too_old_or_from_the_future(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_hours: int, due: bool
-) -> None:
-    asked = asyncio.Event()
-
-    async def back_up(*_: object) -> bool:
-        asked.set()
-        return False
-
-    monkeypatch.setattr("tieline.cli.backup_schedule._back_up", back_up)
-    at_ms = int((time.time() - age_hours * 3600) * 1000)
-    (home / "backup.json").write_text(json.dumps({"at_ms": at_ms, "file": "x", "bytes": 1, "verified": True}))
-    async with scheduled_backups(home, BackupSection(every="1h", folder=str(tmp_path / "backups"))):
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert asked.is_set() == due
-
-
-@pytest.mark.parametrize(
-    ("section", "text"),
-    [
-        (BackupSection(every="soon", folder="/backups"), "s, m, h or d"),
-        (BackupSection(every="6h"), "need a folder"),
-        (BackupSection(keep=0), "at least 1"),
-    ],
-)
-def test_settings_that_make_no_backups_are_refused(section: BackupSection, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
-        section.check()
-    BackupSection(every="30m", folder="/backups").check()

@@ -42,7 +42,7 @@ from tieline.stores.sqlite.search import SEARCH_FILE
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.wire.folder import sync_folder
-from tieline.wire.home import LOCK_FILE, RUN_FILE
+from tieline.wire.home import LOCK_FILE, RESTORE_FOLDER, RUN_FILE, SETTINGS_FILE
 
 ARCHIVE_NAME = re.compile(r"tieline-([0-9a-f]{8}-)?\d{8}T\d{6}Z(-\d+)?\.tar\.gz\Z")
 """Names that backups get in a folder: the id of the hub's log, which older programs left out, and the time."""
@@ -53,9 +53,11 @@ _MEMORY_FOLDER = "forgotten"
 _RUNS_FOLDER = "run"
 _MANIFEST = "manifest.json"
 _FORMAT = 1
-_LEFT_OUT = frozenset({LOCK_FILE, RUN_FILE, RECORD_FILE, SEARCH_FILE})
+_LEFT_OUT = frozenset({LOCK_FILE, RUN_FILE, SETTINGS_FILE, RECORD_FILE, SEARCH_FILE})
 """Files of a home that are not copied: they describe a process, or can be made again (the search index)."""
-_FOLDERS_LEFT_OUT = frozenset({_LAKE_FOLDER, _MEMORY_FOLDER, _RUNS_FOLDER, UPGRADE_FOLDER})
+DISK_FOLDER = "lost+found"
+"""Folder at the top of a disk, which only root may read. A home may be such a disk."""
+_FOLDERS_LEFT_OUT = frozenset({_LAKE_FOLDER, _MEMORY_FOLDER, _RUNS_FOLDER, UPGRADE_FOLDER, DISK_FOLDER})
 _STAGE = ".tieline-backup-"
 """Beginning of the names of the folders in which archives are written."""
 _STAGE_LOCK = "lock"
@@ -139,12 +141,13 @@ _AUDITED = frozenset({AUDIT_KEY_FILE, CHECKPOINTS_FILE})
 def unpack_archive(file: Path, home: Path) -> Checked:
     """Unpack an archive into the empty folder `home`, check everything in it, and return the result.
 
-    Each log gets a new epoch, so that its readers notice that it is not the log that they knew. The main database
-    appears last: a hub never starts on a home that is half unpacked. If something fails, the folder is empty again.
+    Each log gets a new epoch, so that its readers notice that it is not the log that they knew. If something fails, the
+    folder is empty again. After a kill, the folder in which it unpacks stays, and no hub starts on such a home. The
+    caller holds the lock of the home, so that no hub starts meanwhile.
 
     The files are unpacked in the folder itself and not beside it, because the folder may be a disk of its own.
     """
-    stage = home / ".restoring"
+    stage = home / RESTORE_FOLDER
     moved: list[Path] = []
     try:
         checked = _check(stage, _unpack(file, stage, lambda _name, _begin: True))

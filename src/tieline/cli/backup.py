@@ -4,6 +4,8 @@ Used by: a person, a timer, and `tieline serve --backup`. Uses: `archive`. Both 
 running hub does not take part in a backup, so it never waits for one.
 """
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -80,23 +82,16 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
     from tieline.cli.archive import ArchiveError, unpack_archive
     from tieline.cli.backup_file import explained
     from tieline.cli.output import local_time, own_name
-    from tieline.wire.folder import own_folder
 
     if not file.is_file():
         raise Failure(Exit.USAGE, f"there is no file {file}")
-    if home.exists() and (not home.is_dir() or any(home.iterdir())):
-        raise Failure(Exit.USAGE, f"{home} is not empty", "name a new folder with --home DIR, or move that one away")
-    existed = home.exists()
+    _refuse_used(home)
     os.umask(0o077)
     try:
-        own_folder(home)
-        with explained(home):
+        with _locked_home(home), explained(home):
             restored = unpack_archive(file, home)
     except ArchiveError as error:
         raise Failure(Exit.FAILED, str(error), "nothing was restored; try another backup") from error
-    finally:
-        if not existed and home.exists() and not any(home.iterdir()):
-            home.rmdir()
     if json:
         from tieline.cli.documents import RestoredHome, fill
 
@@ -105,6 +100,45 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
     say(f"{home} is the hub as it was at {local_time(restored.at_ms, exact=True)}: {restored.messages} messages.")
     say("Its audit chain is intact. Its logs have new epochs: for a lake of the old hub, run tieline pipeline rewind.")
     say(f"Start it: {own_name()} serve --home {shlex.quote(str(home))}")
+
+
+def _refuse_used(home: Path) -> None:
+    """Raise `Failure` if there is something in `home` that a restored hub would mix with."""
+    from tieline.cli.archive import DISK_FOLDER
+    from tieline.wire.home import LOCK_FILE, RESTORE_FOLDER
+
+    found = {path.name for path in home.iterdir()} if home.is_dir() else set()
+    # A hub that could not start has left its lock. `_locked_home` refuses the folder of another restore.
+    if (home.exists() and not home.is_dir()) or (RESTORE_FOLDER not in found and found - {LOCK_FILE, DISK_FOLDER}):
+        raise Failure(Exit.USAGE, f"{home} is not empty", "name a new folder with --home DIR, or move that one away")
+
+
+@contextlib.contextmanager
+def _locked_home(home: Path) -> Iterator[None]:
+    """Hold the lock of `home` during the `with` block, so that no hub and no other restore uses this folder.
+
+    If the block fails, a folder that was made for it is removed again.
+    """
+    from tieline.server.home import Home, HomeBusy
+    from tieline.wire.home import LOCK_FILE
+
+    existed, had_lock = home.exists(), (home / LOCK_FILE).exists()
+    try:
+        held = Home(home)
+    except HomeBusy as error:
+        hint = "wait for its end, or name another folder with --home DIR"
+        raise Failure(Exit.USAGE, f"a hub or another restore uses {home}", hint) from error
+    try:
+        _refuse_used(home)
+        yield
+    except BaseException:
+        if not had_lock:
+            (home / LOCK_FILE).unlink(missing_ok=True)
+        if not existed and not any(home.iterdir()):
+            home.rmdir()
+        raise
+    finally:
+        held.release()
 
 
 def _size(count: int) -> str:

@@ -75,7 +75,12 @@ def _of_protocol(error: Exception) -> Failure | None:
 
 
 def _of_disk(error: Exception) -> Failure | None:
+    from tieline.server.home import HalfRestored
+    from tieline.wire.folder import NotOurs
+
     match error:
+        case NotOurs() | HalfRestored():
+            return Failure(Exit.FAILED, str(error))
         case OSError(filename=str(name)) | OSError(filename=Path() as name):
             return Failure(Exit.FAILED, f"{name}: {error.strerror or error}")
         case _:

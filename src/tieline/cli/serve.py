@@ -302,6 +302,7 @@ def _busy(home: Path, message: str) -> Failure:
 
 def _failed_start(options: "Options", error: OSError) -> Failure:
     from tieline.server.config import load_config
+    from tieline.server.home import HalfRestored
     from tieline.wire.folder import NotOurs
     from tieline.wire.unix import SocketCheckTimeout, SocketInUse, SocketPathTooLong
 
@@ -312,7 +313,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
         case OSError(errno=errno.EROFS):
             hint = "check how it is mounted, or name another home with --home DIR"
             return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} is read-only", hint)
-        case NotOurs():
+        case NotOurs() | HalfRestored():
             return Failure(Exit.FAILED, str(error))
         case OSError() if hasattr(error, "hint"):
             return Failure(Exit.FAILED, str(error), error.hint)

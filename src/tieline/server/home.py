@@ -11,11 +11,24 @@ from pathlib import Path
 import msgspec
 
 from tieline.wire.folder import own_folder
-from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, SETTINGS_FILE, Running, read_key, write_private
+from tieline.wire.home import (
+    KEY_FILE,
+    LOCK_FILE,
+    RESTORE_FOLDER,
+    RUN_FILE,
+    SETTINGS_FILE,
+    Running,
+    read_key,
+    write_private,
+)
 
 
 class HomeBusy(Exception):
     """Raised if another process has locked the home folder of the hub."""
+
+
+class HalfRestored(OSError):
+    """Raised if the home is not whole, because a process that restored it was killed."""
 
 
 def is_free(path: Path) -> bool:
@@ -45,6 +58,10 @@ class Home:
         except BlockingIOError as error:
             os.close(lock)
             raise HomeBusy(f"another hub holds {path}; stop it first, or name another home with --home") from error
+        if (path / RESTORE_FOLDER).exists():
+            os.close(lock)
+            # A hub would begin an empty log there, beside the files of the old one.
+            raise HalfRestored(f"{path} is half restored, because a restore did not end: delete it and restore again")
         # The open lock file, until `release`.
         self._lock: int | None = lock
 

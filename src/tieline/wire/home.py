@@ -24,6 +24,8 @@ CONFIG_FILE = "tieline.toml"
 CERTIFICATE_FILE = "tls.crt"
 """File with the certificate that the hub makes itself."""
 HUB_SOCKET = "hub.sock"
+RESTORE_FOLDER = ".restoring"
+"""Folder in which `tieline restore` unpacks a backup. A home that has it is not whole."""
 
 
 class Running(Struct, frozen=True):
