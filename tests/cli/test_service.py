@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from tests.cli.hub_process import HubProcess, run_cli
 from tieline.cli.failure import Failure
 from tieline.cli.serve import tell_service_manager
-from tieline.cli.service import Service, _check_system, _unit
+from tieline.cli.service import Service, _check_system, _try_program, _unit
 from tieline.cli.systemd_unit import Unit
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
@@ -128,6 +129,42 @@ def test_a_service_of_the_system_needs_folders_of_its_user(tmp_path: Path, monke
     other = next(user.pw_name for user in pwd.getpwall() if user.pw_uid != os.getuid())
     with pytest.raises(Failure, match=f"{home} does not belong to {other}"):
         _check_system(unit(home, user=other))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_service_of_the_system_needs_a_program_that_its_user_can_run(tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    program, broken = tmp_path / "own" / "tieline", Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp")) / "tieline"
+    for file, text in ((program, "exit 0"), (broken, "echo 'no such module' >&2; exit 1")):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+    program.parent.chmod(0o700)
+    broken.parent.chmod(0o755)
+    try:
+        for file, said in ((program, "Permission denied"), (broken, "no such module")):
+            with pytest.raises(Failure, match=f"nobody cannot run {file}: {said}") as refused:
+                _try_program(str(file), nobody)
+            assert "/opt/tieline" in refused.value.hint
+        _try_program("/bin/true", nobody)
+    finally:
+        shutil.rmtree(broken.parent)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--store", "postgresql://ada:secret@db/tieline"), "password"),
+        (("--store", "postgres://ada@db/tieline?sslmode=require&password=secret"), "password"),
+        (("--home", "/srv/hub"), "before the two dashes"),
+        (("--base-url", "https://hub\nExecStartPre=/bin/sh"), "control character"),
+    ],
+)
+def test_options_that_a_unit_must_not_have_are_refused(tmp_path: Path, options: tuple[str, ...], text: str) -> None:
+    with pytest.raises(Failure, match=text) as refused:
+        _unit(Service(system=False), tmp_path, options, "daemon")
+    assert "secret" not in refused.value.message + refused.value.hint
+    assert "ada@db" in _unit(Service(system=False), tmp_path, ("--store", "postgresql://ada@db/x"), "daemon").text()
 
 
 @pytest.fixture

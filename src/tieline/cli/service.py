@@ -6,6 +6,7 @@ makes the state that it names, and says what it changed.
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ _COMMAND_SECONDS_MAX = 330.0
 _BOOTED = Path("/run/systemd/system")
 """Folder that exists if systemd runs this machine."""
 _LINGER = Path("/var/lib/systemd/linger")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 service_app = typer.Typer(help="Run the hub as a service of systemd.", no_args_is_help=True)
 
@@ -177,6 +179,8 @@ def _unit(service: Service, home: Path | None, options: tuple[str, ...], run_as:
     # Without --home the hub has the platform's default home, and adopts the user's own spool.
     if service.system or home is not None or os.environ.get(HOME_VARIABLE):
         command += ["--home", str(folder)]
+    if any(_CONTROL.search(word) for word in (*command, *options)):
+        raise Failure(Exit.USAGE, "a unit cannot have a line end or another control character in its command")
     user = run_as if service.system else ""
     programs = (Path(sys.prefix), Path(sys.base_prefix))
     # A user's own service can write wherever the user can.
@@ -211,12 +215,19 @@ def _backups(home: Path, given: dict[str, Any]) -> Path | None:
 
 
 def _check(options: tuple[str, ...]) -> dict[str, Any]:
-    """Refuse options that `tieline serve` does not have, before a service fails with them. Return their values."""
+    """Refuse options that `tieline serve` does not have, or that a unit must not have. Return their values."""
     from tieline.cli.serve import serve
+    from tieline.server.storage import has_password
 
     app = typer.Typer(add_completion=False)
     app.command()(serve)
-    return typer.main.get_command(app).make_context("tieline serve", list(options)).params
+    given = typer.main.get_command(app).make_context("tieline serve", list(options)).params
+    if given["home"]:
+        raise Failure(Exit.USAGE, "the home of a service is named before the two dashes", "--home DIR -- OPTION…")
+    if has_password(given["store"] or ""):
+        hint = "put it into ~/.pgpass of the user who runs the hub, or into url in [store] of tieline.toml"
+        raise Failure(Exit.USAGE, "every user of this machine could read the password of --store in the unit", hint)
+    return given
 
 
 def _check_system(unit: Unit) -> None:
@@ -227,7 +238,7 @@ def _check_system(unit: Unit) -> None:
     if os.geteuid() != 0:
         raise Failure(Exit.FAILED, "a service of the system needs root", "use sudo, or leave --system out")
     try:
-        owner = pwd.getpwnam(user).pw_uid
+        account = pwd.getpwnam(user)
     except KeyError:
         make = f"useradd --system --home-dir {STATE_FOLDER / 'tieline'} --shell /usr/sbin/nologin {user}"
         raise Failure(
@@ -239,9 +250,34 @@ def _check_system(unit: Unit) -> None:
         named = shlex.quote(str(folder))
         if not folder.is_dir():
             raise Failure(Exit.FAILED, f"there is no folder {folder}", f"install -d -o {user} -m 700 {named}")
-        if folder.stat().st_uid != owner:
+        if folder.stat().st_uid != account.pw_uid:
             hint = f"chown {user} {named}, or make one for it: install -d -o {user} -m 700 DIR"
             raise Failure(Exit.FAILED, f"{folder} does not belong to {user}, the user who runs the hub", hint)
+    _try_program(unit.command[0], account)
+
+
+def _try_program(program: str, account: pwd.struct_passwd) -> None:
+    """Run the program as the user of the service. Raise `Failure` if that user cannot run it."""
+    # Only root can change its groups.
+    groups = os.getgrouplist(account.pw_name, account.pw_gid) if os.getuid() == 0 else None
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that the service will run
+            [program, "--version"],
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=groups,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stderr.strip().splitlines()[-1:] if done.returncode else None
+    except OSError as error:
+        said = [error.strerror or str(error)]
+    if said is not None:
+        hint = "install it where that user can read it, such as /opt/tieline, and not in a folder of another person"
+        raise Failure(Exit.FAILED, f"{account.pw_name} cannot run {program}: {' '.join(said)}", hint)
 
 
 def _no_systemd(unit: Unit) -> Failure:

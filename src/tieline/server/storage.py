@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tieline.contract.file import FileCatalogue
 from tieline.core.search_query import SearchIndex
@@ -176,6 +176,14 @@ def store_folder(url: str, home: Path) -> Path:
 def synchronous(url: str) -> str:
     """Return SQLite's setting of this name for the store `url`."""
     return "FULL" if url == "sqlite" else "OFF"
+
+
+def has_password(url: str) -> bool:
+    """True if the URL of a store names a password, also as an option of the connection."""
+    parts = urlsplit(url)
+    return in_database(url) and (
+        bool(parts.password) or any(name.endswith("password") for name in parse_qs(parts.query))
+    )
 
 
 def public_url(url: str) -> str:
