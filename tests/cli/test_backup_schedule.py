@@ -9,10 +9,12 @@ import pytest
 
 from tests.cli.test_backup import fill_home
 from tests.server.hubs import until
+from tieline.cli.backup_file import make_backup
 from tieline.cli.backup_schedule import make_folder, scheduled_backups
 from tieline.cli.failure import Failure
 from tieline.cli.last_backup import last_backup
 from tieline.server.config import BackupSection, ConfigError
+from tieline.server.hub import Options, RunningHub
 
 
 @pytest.fixture
@@ -30,6 +32,16 @@ def test_a_folder_for_backups_is_made_and_must_be_writable(tmp_path: Path, monke
     monkeypatch.setattr("tieline.cli.backup_schedule.os.access", lambda *_: False)
     with pytest.raises(Failure, match="cannot write"):
         make_folder(section)
+
+
+async def test_a_hub_whose_messages_are_in_a_database_makes_no_backups_of_its_home(home: Path, tmp_path: Path) -> None:
+    url, backups = "postgresql://ada:secret@db.example/tieline", {"every": "6h", "folder": str(tmp_path)}
+    with pytest.raises(ConfigError, match="pg_dump"):
+        await RunningHub(Options(home, store=url, backup=backups)).start()
+    # The home still has the database of the time before.
+    (home / "tieline.toml").write_text(f'[store]\nurl = "{url}"\n')
+    with pytest.raises(Failure, match=r"keeps its messages in postgresql://db\.example/tieline$"):
+        make_backup(home, tmp_path / "backup.tar.gz")
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from tieline.server.notifier import Notifier
 from tieline.server.pipeline_process import ReportTime, make_pipeline
 from tieline.server.room import Room
 from tieline.server.rooms import Rooms
-from tieline.server.storage import public_url, store_folder
+from tieline.server.storage import in_database, public_url, store_folder
 from tieline.services.assembly import Services
 from tieline.wire.address import CannotListen, is_loopback, parse_address, reachable, refuse_plain, with_pin
 from tieline.wire.home import HUB_SOCKET, KEY_FILE, Running
@@ -258,6 +258,9 @@ class RunningHub:
         if options.pipeline is not None:
             section = msgspec.structs.replace(config.pipeline, every=options.pipeline)
             config = msgspec.structs.replace(config, pipeline=section)
+        if self.backup.every_seconds and in_database(config.store.url):
+            hint = "use its own tools, such as pg_dump, and leave --backup and [backup] out"
+            raise ConfigError(f"the hub makes no backups of a PostgreSQL database: {hint}")
         return config
 
     async def _open_common_room(self, home: Home, config: Config) -> Room:
