@@ -6,6 +6,7 @@ command line contains that command: most runs of `tieline` are short, and import
 
 import sys
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,8 +22,10 @@ _RUN = "run"
 _Named = dict[str, str]
 _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
     "Messages": (
-        ({"send": "messages:send"}, "Send a message to a member, a channel or everybody."),
-        ({"reply": "messages:reply"}, "Answer a message by its number."),
+        (
+            {"send": "messages:send", "reply": "messages:reply"},
+            "Write to a member, a channel, all; answer a message.",
+        ),
         ({"inbox": "inbox:inbox"}, "Show the messages that wait for you."),
         (
             {"take": "inbox:take", "drain": "inbox:drain", "discard": "digest:discard"},
@@ -45,8 +48,10 @@ _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
         ),
     ),
     "Team": (
-        ({"members": "members:members", "whoami": "members:whoami"}, "List members; show your own name and hub."),
-        ({"member": "members:member_app"}, "Create, change and remove members and their tokens."),
+        (
+            {"members": "members:members", "member": "members:member_app", "whoami": "members:whoami"},
+            "List, make and change members; show your own name.",
+        ),
         (
             {"channels": "channels:channels", "sub": "channels:sub", "unsub": "channels:unsub"},
             "List channels; join or leave one.",
@@ -71,8 +76,10 @@ _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
     ),
     "Data": (
         ({"pipeline": "pipeline_tables:pipeline_app"}, "Turn the logs into tables and reports, on Spark."),
-        ({"audit": "audit:audit_app", "log": "logs:log_app"}, "Check the audit chain; list the readers of the logs."),
-        ({"import": "imports:import_app"}, "Bring in the data of another system."),
+        (
+            {"audit": "audit:audit_app", "log": "logs:log_app", "import": "imports:import_app"},
+            "Check the audit chain; readers of logs; import data.",
+        ),
     ),
 }
 """Commands by their heading in the help. The commands of one line are related. Each command has a name, and the place
@@ -144,13 +151,8 @@ def _overview() -> type["Overview"]:
                 lines[command.panel].append((f"{names}, {command.name}", text))
     own = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN")
     variables = [own, *(extension.variables for extension in extensions() if extension.variables)]
-    notes = (
-        "'tieline COMMAND --help' explains a command, with examples.",
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable,",
-        "            5 timed out, 6 rows were missed.",
-        f"Environment: {f',{chr(10)}             '.join(', '.join(names) for names in variables)}.",
-    )
-    return type("Overview", (Overview,), {"lines": lines, "notes": notes})
+    environment = f"Environment: {', '.join(chain.from_iterable(variables))}."
+    return type("Overview", (Overview,), {"lines": lines, "notes": (environment,)})
 
 
 def _load(place: str) -> Any:

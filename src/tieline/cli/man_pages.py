@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tieline import __version__
+from tieline.cli.overview import EXIT_CODES
 
 
 def man(
@@ -49,7 +50,7 @@ def _overview(app: Any) -> Iterator[str]:
             pages = ", ".join(rf"\fBtieline-{name}\fR(1)" for name in names.split(", "))
             yield from (".TP", pages, _text(sentence))
     yield ".SH NOTES"
-    for note in app.notes:
+    for note in (f"{EXIT_CODES}.", *app.notes):
         yield from (".PP", _text(note))
 
 
