@@ -2,11 +2,12 @@
 
 import getpass
 import json
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
 
-from tests.cli.hub_process import HubProcess
+from tests.cli.hub_process import HubProcess, run_cli
 from tieline.console.login import PATH
 from tieline.contract.permission import OWNER_PERMISSIONS
 
@@ -37,3 +38,14 @@ def test_without_a_name_it_is_the_person_who_started_the_hub() -> None:
         hub.add_members("bob")
         assert "logs bob in" in hub.cli("login", "--as", "bob").stdout
         assert "logs bob in" in hub.cli("login", env={"TIELINE_AGENT": "bob"}).stdout
+
+
+def test_without_a_hub_it_says_so_and_makes_no_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for made in (False, True):
+        if made:
+            home.mkdir()
+        done = run_cli(home, "login")
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "no hub is running" in done.stderr
+        assert not home.exists() or not list(home.iterdir()), "no configuration either"

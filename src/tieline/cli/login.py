@@ -49,7 +49,8 @@ async def login(
     from tieline.wire.home import read_running
 
     url, _ = link.way()
-    if name is None and url is None and not link.is_named():
+    running = read_running(link.folder) if url is None else None
+    if name is None and running is not None and not link.is_named():
         name = _owner(link) or None
     if name is None or url is not None:
         client = await link.or_stored().open()
@@ -68,7 +69,6 @@ async def login(
             if error.code is not Code.UNKNOWN_MEMBER or not by_key or not await _make_owner(link, client, member):
                 raise
             issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
-    running = read_running(link.folder) if url is None else None
     base = split_pin(url)[0] if url else running.public if running else ""
     address = f"{base.rstrip('/')}/#/enter/{issued.token}"
     if json:

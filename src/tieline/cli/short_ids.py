@@ -105,8 +105,7 @@ async def find_message(client: "Client", text: str) -> "Message":
                 word="unknown_message",
             )
         case _:
-            named = [f"{short_message(one)} ({to_prefix_id(one.id)})" for one in found]
-            raise _several(text, "messages", named)
+            raise _several(text, "messages", [short_message(one) for one in found])
 
 
 async def find_objective_id(client: "Client", text: str) -> str:
