@@ -6,7 +6,7 @@ __version__ = "0.2.0"
 def commit() -> str:
     """Return the commit of this program: the start of its hash, with `+` if files were changed since.
 
-    A built package has it in a file; a clone asks git. Return an empty string if neither knows.
+    A built package has the commit in a file. In a clone, git is asked. Return an empty string if neither is possible.
     """
     import subprocess  # noqa: PLC0415 - few programs ask
     from pathlib import Path  # noqa: PLC0415 - few programs ask

@@ -85,7 +85,10 @@ class Guard:
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
 
     def _wait_by_polling(self, pid: int) -> int:
-        """Wait like `wait`, on macOS before Python 3.13, which cannot ask for an end without taking the result."""
+        """Wait like `wait`, but by polling, on macOS before Python 3.13.
+
+        There, Python has no `waitid`. So each call that reports the end of a process also reaps the process.
+        """
         while True:
             with self._reaping:
                 found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)

@@ -2,8 +2,9 @@
 
 Used by: `tieline drain --hook`. Uses: one small file, locked while a hook works with it. Hooks are short processes, and
 a program runs several of them at once. Without the record, two hooks would show the same message. A message that was
-shown is not read yet. The record keeps its id until there is proof that the model has received the message. If the
-program dies before that, its record has no effect any more, and the next session shows the message again.
+shown may still be unread. So the record keeps the message's id until there is proof that the model has received the
+message. If the program dies before that, its record has no effect any more, and the next session shows the message
+again.
 
 The file is removed when it has nothing to remember. If a killed program leaves its file behind, the next hook removes
 the file.

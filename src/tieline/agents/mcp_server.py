@@ -7,9 +7,10 @@ runner that started the program; `stdio`, and the codec of MCP. The server pushe
 Programs wait only a few seconds for a server, also on a busy machine, and then work without its tools. So this module
 imports little. The official SDK would take most of the time until the first answer (docs/adr/0013-mcp-on-stdio.md).
 
-The server supports the handshake versions of MCP and the stateless ones (see `codec`). Each request shows its kind.
-With a handshake version, the server pushes after the client has sent `initialized`, and a notification announces a
-changed tool list. With a stateless version, it pushes after the first request, and clients subscribe to such changes.
+The server supports the handshake versions of MCP and the stateless ones (see `codec`). Each request shows which of the
+two its client uses. With a handshake version, the server pushes after the client has sent `initialized`, and a
+notification announces a changed tool list. With a stateless version, it pushes after the first request, and clients
+subscribe to such changes.
 """
 
 import asyncio
@@ -31,7 +32,10 @@ REQUESTS_MAX = 64
 
 
 class Backend(Protocol):
-    """Interface that lists and calls tools for the MCP server, by its own session with the hub or by a runner."""
+    """Interface by which the MCP server lists and calls the hub's tools.
+
+    `HubBackend` and `RunnerBackend` implement it.
+    """
 
     def begin(self) -> None:
         """Start to send notifications to the agent. Called when the agent's program is ready."""

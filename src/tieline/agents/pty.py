@@ -93,7 +93,10 @@ class Pty:
 
 
 class RawMode:
-    """Switches the person's own terminal to raw mode, in which every key goes to the program, and back."""
+    """Switches the person's own terminal to raw mode and back.
+
+    In raw mode, every key goes to the program.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -13,8 +13,8 @@ output must pass through this process. If input or output is no terminal, the pt
 
 Showing messages: a message waits until the program has printed nothing for `idle_ms` and the person has no unfinished
 input. Then it is shown. Later messages wait behind it, because the next message is requested only after the last one
-was shown. For a message on the screen, unfinished input counts only for `TYPING_SECONDS`. A program that has printed
-nothing yet counts as starting for `START_SECONDS`.
+was shown. A message for the screen waits only until the person has pressed no key for `TYPING_SECONDS`, even if the
+input is unfinished. While a program has printed nothing yet, it counts as busy for its first `START_SECONDS`.
 
 By default a message is printed on the screen, for the person. The program's input gets nothing: no text, and above all
 no Enter, which could approve an open dialog. While a program uses the alternate screen, nothing is printed. Status

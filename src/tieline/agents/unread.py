@@ -46,7 +46,7 @@ def _advice(*, taken: bool, tools: bool) -> _Advice:
 
 
 class Asked(Struct, frozen=True):
-    """JSON input of Tieline's hook, which an agent's program passes to it.
+    """JSON input that an agent's program passes to Tieline's hook.
 
     The struct has only the fields that are used.
     """
@@ -68,9 +68,9 @@ class Asked(Struct, frozen=True):
 
 
 def asked(program: Program, given: bytes) -> Asked:
-    """Decode and return the JSON input of a hook.
+    """Decode the JSON input of a hook, and return it.
 
-    If its event is unreadable or unknown, assume the event after a user's prompt.
+    If the input cannot be decoded or names an unknown event, return it with the event that follows a user's prompt.
     """
     try:
         said = msgspec.json.decode(given, type=Asked) if given.strip() else Asked()
@@ -84,10 +84,12 @@ def asked(program: Program, given: bytes) -> Asked:
 def may_speak(program: Program, question: Asked, shown: "Shown", named: Set[str] | None = None) -> bool:
     """True if the hook should print an answer.
 
-    If a hook has already kept the program from ending its turn, the next hook lets the turn end. If no message fits
-    into the answer, it has only one line about waiting messages. The hook prints this line when a session or a turn
-    begins. Within a turn it prints the line only for messages that are not in `named`: the ids of messages that such a
-    line has named before. Nobody reads a constant reminder. `named` is `None` if nothing remembers these ids.
+    At the end of a turn, an answer keeps the program from ending the turn. If a hook has already done that, the next
+    hook prints no answer, so that the turn ends. If no message fits into an answer, the answer has only one line about
+    waiting messages. The hook prints this line when a session or a turn begins. Within a turn, the hook prints the line
+    only if it is about a message that no such line has named before. `named` has the ids of the messages that were
+    named, because nobody reads a constant reminder. If nothing remembers these ids, `named` is `None`, and the line is
+    not printed within a turn.
     """
     if not shown.text or (question.hook_event_name == FORMS[program].stopped and question.stop_hook_active):
         return False
