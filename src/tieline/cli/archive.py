@@ -3,9 +3,9 @@
 Used by: `tieline backup` and `tieline restore`. Uses: the files of a home, without the hub. SQLite's backup API copies
 each database as of one moment, and a hub that runs meanwhile never waits for it.
 
-What refers to something is copied before the thing it refers to: plain files and other databases first, then the main
-database, then the catalogue of files, then the bytes of the files. So nothing in an archive refers to something that
-the archive lacks. Content that is deleted while the archive is written makes it read the catalogue once more.
+The parts of a home are copied in this order: plain files and other databases, the main database, the catalogue of
+files, the bytes of the files. Each part refers only to parts that are copied later. So nothing in an archive refers to
+something that the archive lacks. If files are deleted while the archive is written, the catalogue is copied once more.
 """
 
 import contextlib
@@ -141,11 +141,10 @@ _AUDITED = frozenset({AUDIT_KEY_FILE, CHECKPOINTS_FILE})
 def unpack_archive(file: Path, home: Path) -> Checked:
     """Unpack an archive into the empty folder `home`, check everything in it, and return the result.
 
-    Each log gets a new epoch, so that its readers notice that it is not the log that they knew. If something fails, the
-    folder is empty again. After a kill, the folder in which it unpacks stays, and no hub starts on such a home. The
+    Each log gets a new epoch (id of the log), so that readers of the old log notice that this is another log. The files
+    are unpacked in a subfolder of `home` and not beside `home`, because `home` may be a disk of its own. If something
+    fails, `home` is empty again. If this process is killed, the subfolder stays, and no hub starts in such a home. The
     caller holds the lock of the home, so that no hub starts meanwhile.
-
-    The files are unpacked in the folder itself and not beside it, because the folder may be a disk of its own.
     """
     stage = home / RESTORE_FOLDER
     moved: list[Path] = []
@@ -176,7 +175,7 @@ def unpack_archive(file: Path, home: Path) -> Checked:
 
 @contextlib.contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Make a temporary folder in `folder`, and remove it at the end. Also remove those of processes that have died."""
+    """Yield a temporary folder in `folder`, and remove it at exit. First remove what killed processes have left."""
     for left in folder.glob(f"{_STAGE}*"):
         with contextlib.suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -201,9 +200,10 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(stage: Path) -> Iterator[None]:
-    """Lock a folder of our own for archives. Raise `BlockingIOError` if another process uses it.
+    """Lock the temporary folder `stage` until exit. Raise `BlockingIOError` if another process has locked it.
 
-    A process id in the name would not do instead: in a container, each process has the id of the one before it.
+    A process id in the folder's name could not replace the lock: in a container, a new process often has the id of the
+    process before it.
     """
     with contextlib.ExitStack() as stack:
         folder = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -287,7 +287,10 @@ class _Writer:
         self._tar.addfile(header)
 
     def _add_file(self, path: Path, place: Path | None = None) -> bool:
-        """Add a file, under the name that it has at `place`. Return false if it is gone."""
+        """Add the file at `path` to the archive. Return false if the file does not exist any more.
+
+        Its name in the archive is made from `place`, or from `path` by default.
+        """
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -351,7 +354,7 @@ def _header(name: str, size: int) -> tarfile.TarInfo:
 
 
 class _Hashing(io.RawIOBase):
-    """A file that is read through this object, which computes the SHA-256 of its bytes meanwhile."""
+    """File object that reads from another file, and computes the SHA-256 of the bytes that it has read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -382,10 +385,10 @@ def _digests(catalogue: Path) -> set[str]:
 
 
 def _unpack(file: Path, into: Path, wanted: Callable[[str, bytes], bool]) -> Manifest:
-    """Read an archive to its end, and compare each file with the manifest. Return the manifest.
+    """Read an archive to its end, compare each file with the manifest, and return the manifest.
 
-    Write those files to the folder `into` for which `wanted` returns true. It gets the name of a file and its first
-    bytes.
+    Write the files for which `wanted` returns true to the folder `into`. `wanted` is called with the name of a file and
+    its first bytes.
     """
     found: list[FileRecord] = []
     manifest: Manifest | None = None

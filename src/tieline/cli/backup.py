@@ -1,4 +1,4 @@
-"""`tieline backup` and `tieline restore`: one file with everything that a hub keeps, and back.
+"""`tieline backup` and `tieline restore`: save everything that a hub keeps in one file, and make a home from it.
 
 Used by: a person, a timer, and `tieline serve --backup`. Uses: `archive`. Both commands work on the files of a home. A
 running hub does not take part in a backup, so it never waits for one.

@@ -100,10 +100,10 @@ def own_backups(home: Path, folder: Path) -> list[Path]:
 
 
 def _prefix(home: Path) -> str:
-    """Return the beginning of the names of a hub's backups, with the first digits of the epoch of its log.
+    """Return the text with which the names of this hub's backups begin: it has digits of the epoch (id) of its log.
 
-    A restored hub has another epoch, so a copy for a test never removes the backups of the hub that it was made from.
-    The home of an older program has none before this program starts on it.
+    A restored hub has another epoch. So a copy of a hub that was restored for a test never removes the backups of the
+    original. A home of an older program has no epoch before this program starts on it. Then the text has no digits.
     """
     with (
         contextlib.suppress(StoreError, apsw.Error),
@@ -116,7 +116,7 @@ def _prefix(home: Path) -> str:
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Raise a `Failure` with advice if the disk of `folder` is full."""
+    """Turn an error in the `with` block into a `Failure` with advice, if the disk of `folder` is full."""
     try:
         yield
     except OSError as error:

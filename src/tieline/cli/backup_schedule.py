@@ -1,7 +1,8 @@
 """Regular backups of a running hub: runs `tieline backup` as a process of its own whenever a backup is due.
 
-Used by: `tieline serve`. A process of its own, because compressing and checking would take the processor from the
-hub's threads. A backup is due when the last one is older than the configured time, also over restarts of the hub.
+Used by: `tieline serve`. Each backup runs in a process of its own, because compressing and checking in the hub's
+process would slow its threads. A backup is due when the last one is older than the configured time. A restart of the
+hub does not change that.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 @contextlib.asynccontextmanager
 async def scheduled_backups(home: Path, section: BackupSection) -> AsyncIterator[None]:
-    """Make backups of the hub in `home` as configured, from here to the end of the `with` block.
+    """Make regular backups of the hub in `home`, as `section` configures them, until the end of the `with` block.
 
     Call `make_folder` before the hub starts.
     """
@@ -48,7 +49,7 @@ async def scheduled_backups(home: Path, section: BackupSection) -> AsyncIterator
 
 
 def make_folder(section: BackupSection) -> None:
-    """Make the folder of regular backups, if there are any and it is missing. Raise `Failure` if it cannot be used."""
+    """If regular backups are configured, make their folder if it is missing. Raise `Failure` if it cannot be used."""
     if not section.every_seconds:
         return
     folder = _folder(section)

@@ -1,7 +1,8 @@
 """Canaries: the test messages of `connect` and of `doctor --canary`, with the names of their senders.
 
-Used by: these two commands, and `history`, which leaves canaries out. A message is a canary only if the name and the
-whole text are those of a canary. So a member cannot keep another text out of the history by taking a canary's name.
+Used by: these two commands, and `history`, which leaves canaries out. A message counts as a canary only if its whole
+text and the name of its sender are those of a canary. So a member that takes such a name cannot keep other texts out of
+the history. An answer is recognised by its text and its recipient.
 """
 
 import re
@@ -20,7 +21,7 @@ _DOCTOR_SENDER = re.compile(r"doctor-[0-9a-f]{8}")
 
 
 def is_canary(message: "Message") -> bool:
-    """Return true for a test message to a member, and for the answer to one."""
+    """Return true if a message is a test message to a member, or an answer to a test message of `connect`."""
     if message.title or message.data or message.attachments:
         return False
     if message.body == CONNECT_ANSWER:

@@ -164,7 +164,7 @@ def complete_target(ctx: typer.Context, incomplete: str) -> _Found:
 
 
 def complete_conversation(ctx: typer.Context, incomplete: str) -> _Found:
-    """Return the conversations that begin with the text: targets, threads, and the second member of a pair."""
+    """Return the conversations that begin with the text: targets, threads, and pairs of members such as `@a+@b`."""
     one, plus, other = incomplete.rpartition("+")
     if plus:
         return [(f"{one}+{name}", text) for name, text in _ask(ctx, other, _members, mark="@")]
@@ -253,7 +253,10 @@ def _shown(message: "Message") -> tuple[str, str]:
 
 
 def _ask(ctx: typer.Context, incomplete: str, source: _Source, *, mark: str = "") -> _Found:
-    """Return the names of a source that fit, each after the mark. Return nothing if the hub does not answer."""
+    """Return the names from `source` that begin with the incomplete word. Return nothing if the hub does not answer.
+
+    `mark`, such as `@`, is put before each name.
+    """
     import asyncio
 
     from tieline.cli.session import Link

@@ -193,7 +193,7 @@ class _Examination:
 
 
 def examination() -> "type[Struct]":
-    """Return the type of what `doctor --json` prints: an examination, with the counts of the protocols before it."""
+    """Return the type of the document that `doctor --json` prints: `Examination`, after the counts of the protocols."""
     from msgspec import UnsetType
 
     from tieline.cli.documents import OPTIONAL, Examination, derive

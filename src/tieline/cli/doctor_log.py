@@ -63,9 +63,10 @@ def logs(home: Path) -> Iterator[DoctorFinding]:
 
 
 def reader_share(home: Path, name: str) -> tuple[float | None, Limits]:
-    """Return the used share of the limits for which a hub keeps rows for the reader `name`, and the limits.
+    """Return the share of its limits that the reader `name` has used up, and the limits: 1 means all of them.
 
-    The share is the larger one of both logs, and `None` if the hub has no such reader.
+    The limits say for how long, and up to which size of the database, the hub keeps rows that a reader has not read.
+    There is a share for each of the two logs, and the larger one is returned; `None` if the hub has no such reader.
     """
     limits, found = _limits(home), list[float]()
     for log, file in _FILES.items():

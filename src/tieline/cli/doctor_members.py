@@ -26,7 +26,7 @@ def look_at_members(
 ) -> Iterator[DoctorFinding]:
     """Yield findings about members with too many waiting messages, and members who are away while messages wait.
 
-    Too many are almost `backlog_max`, the limit of the hub.
+    A member has too many if their number is near `backlog_max`, the limit of the hub.
     """
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)
@@ -48,7 +48,7 @@ def look_at_members(
 
 
 def look_at_invitations(invitations: "Sequence[InvitationView]") -> Iterator[DoctorFinding]:
-    """Yield a note about invitations without an end: whoever learns one of them can join at any time."""
+    """Yield a note about invitations that never expire: whoever learns such an invitation can join at any time."""
     endless = [one.id for one in invitations if one.expires_at_ms is None]
     if endless:
         what = "1 invitation has no end" if len(endless) == 1 else f"{len(endless)} invitations have no end"

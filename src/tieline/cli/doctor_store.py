@@ -82,7 +82,7 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
 
 
 def backups(home: Path) -> Iterator[DoctorFinding]:
-    """Say when the last backup was made. It is wrong if regular backups are configured and the last one is too old."""
+    """Yield a finding about the last backup: a fault if regular backups are configured and it is too old."""
     if not (home / MAIN_FILE).exists():
         return
     last, every = last_backup(home), _backup_seconds(home)

@@ -36,7 +36,10 @@ OPTIONAL: Any = UNSET
 def derive(
     kind: type[Struct], name: str, about: str, *, without: Sequence[str] = (), first: _Fields = (), last: _Fields = ()
 ) -> type[Struct]:
-    """Return a type with the fields of `kind`, but those in `without`. `first` and `last` are fields around them."""
+    """Return a type with the name `name` and the fields of `kind`, except the fields in `without`.
+
+    The fields in `first` and `last` are added before and after them. `about` is the docstring of the type.
+    """
     make: Any = field  # it takes either default; its types know only one at a time
     kept = [
         (one.name, one.type, make(default=one.default, default_factory=one.default_factory, name=one.encode_name))

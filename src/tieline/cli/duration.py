@@ -8,7 +8,7 @@ _DAYS_MAX = 366
 
 
 def duration_option(text: str, option: str, days_max: int = _DAYS_MAX) -> int:
-    """Return the seconds in a duration such as `90m`. Raise `Failure` for other text; it names the option."""
+    """Return the seconds in a duration such as `90m`. For other text, raise a `Failure` that names `option`."""
     try:
         return parse_duration(text, days_max)
     except ValueError as error:

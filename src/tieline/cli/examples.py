@@ -93,7 +93,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 def add_examples(app: typer.Typer, more: Mapping[str, tuple[str, ...]]) -> None:
-    """Add its examples to the end of the help of every command in `app`. `more` are examples of the protocols."""
+    """Add examples to the end of the help of every command in `app`.
+
+    `more` has the examples of the protocols' commands.
+    """
     known = {**EXAMPLES, **more}
     for group in app.registered_groups:
         assert group.typer_instance is not None, "every group was added with its commands"

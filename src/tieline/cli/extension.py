@@ -77,9 +77,9 @@ class Extension:
         return ()
 
     def documents(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the types of what `--json` prints: for the protocol's commands, and for others without a hub.
+        """Return the types of the JSON documents that the protocol's commands print, and other commands without a hub.
 
-        They are by the path of the command, then by the case, as in `shapes`.
+        The keys are the path of a command and then the case, as in `shapes.shapes`.
         """
         return {}
 

@@ -151,7 +151,10 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
 
 
 async def _report_turn(client: "Client", program: Program, event: str) -> None:
-    """Tell the hub that the agent is busy, or at the end of its turn that it is not. A new session has no turn."""
+    """Tell the hub that the agent is busy or, at the end of its turn, that it is not busy any more.
+
+    At the start of a session, tell the hub nothing, because no turn has begun.
+    """
     if event in FORMS[program].events and event != SESSION_START:
         await client.set_busy(event != FORMS[program].stopped)
 
@@ -237,7 +240,7 @@ async def _tools_loaded(run_folder: str | None) -> None:
 
 
 async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
-    """Return the text of the unread messages that no hook has shown or named yet, and record that it shows them now."""
+    """Return the text of the unread messages that no hook has shown or named yet, and record them as shown or named."""
     with _record(link, question) as record:
         # Read under the lock. Otherwise another hook could record a message that is not in `items`, and `_sorted` would
         # remove it from the record.
@@ -297,8 +300,8 @@ def _sorted(
     """Return two groups of `items`: messages to show now, and messages that the model has received.
 
     The transcript, or the model's answer in the hook's input, proves that the model has received the second group.
-    These messages are removed from `record`. With
-    `leave_young`, very new messages are in neither group, because a push may show them.
+    These messages are removed from `record`. With `leave_young`, very new messages are in neither group, because a push
+    may still show them.
     """
     from tieline.agents.transcript import answered_ids, framed_ids
     from tieline.agents.unread import sort_items

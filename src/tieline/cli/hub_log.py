@@ -51,7 +51,7 @@ class LogFile:
         self._size = 0
 
     def write(self, line: str) -> None:
-        """Add a line. A log that cannot be written, on a full disk for example, must not stop the hub."""
+        """Add a line to the log file. If the line cannot be written, drop it: a full disk must not stop the hub."""
         data = f"{line}\n".encode(errors="backslashreplace")
         with self._lock, contextlib.suppress(OSError):
             if self._file is None or self._size + len(data) > _FILE_BYTES_MAX:
@@ -60,7 +60,7 @@ class LogFile:
             self._size += os.write(self._file, data)
 
     def note(self, event: str, **fields: object) -> None:
-        """Add a line that a terminal need not show: that the hub started, for example."""
+        """Add a line for an event that a terminal need not show, for example the start of the hub."""
         from datetime import UTC, datetime
 
         stamp = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

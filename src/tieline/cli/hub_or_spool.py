@@ -21,7 +21,7 @@ _DATABASE = "tieline.db"
 
 
 def stored_identity(link: "Link") -> "Stored | None":
-    """Return the name, address and token that `tieline init` or `join` stored in the folder.
+    """Return the name, address and token that `tieline init` or `join` stored in the spool's folder.
 
     Environment variables override the stored values. Return `None` if no protocol can store them.
     """

@@ -41,7 +41,7 @@ class Leak(Struct, frozen=True):
 
 
 def known_backups(home: Path) -> list[Path]:
-    """Return the backups of this hub: the last one, and those in its folder and in the folder of regular backups."""
+    """Return the known backups of this hub: the last one, and those in its folder and in the configured folder."""
     folders = []
     with contextlib.suppress(ConfigError, OSError):
         folders.append(in_use(home).section("backup", BackupSection).folder)
@@ -90,7 +90,10 @@ def find_leak(home: Path, message_id: str) -> Leak:
 
 
 def _blobs(folder: Path, paths: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files on the disk that have the bytes of the members' files at `paths`."""
+    """Return the files on disk in which the hub stores the contents of the members' files at `paths`.
+
+    `folder` is the folder with the catalogue of these files.
+    """
     if not paths or not (folder / FILES_FILE).exists():
         return ()
     with contextlib.closing(open_for_reading(folder / FILES_FILE)) as catalogue:
@@ -119,9 +122,9 @@ def folders_of(home: Path) -> list[Path]:
 
 
 async def wait_until_gone(home: Path, leak: Leak) -> list[Path]:
-    """Return the files that still have some of this content, after the hub had some time to delete them.
+    """Return the files that still have some of the content `leak`, after the hub had some time to delete it.
 
-    The texts are looked for in the home and in `folders_of` it. The lake is left out.
+    The files in all folders of `folders_of` are searched. The lake (the pipeline's tables) is left out.
     """
     left: list[Path] = []
     folders = folders_of(home)

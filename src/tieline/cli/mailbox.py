@@ -69,7 +69,7 @@ class Mailbox(Protocol):
 
 
 class Stored(Protocol):
-    """Interface of the name, address and token that `init` or `join` stored in a folder, for commands there."""
+    """Interface of the name, address and token that `init` or `join` stored in a spool's folder, for later commands."""
 
     @property
     def agent(self) -> str | None:

@@ -136,7 +136,7 @@ def _add(app: typer.Typer, name: str, what: Any, heading: str) -> None:
 
 
 def _overview() -> type["Overview"]:
-    """Return the class of the whole command line, with the lines of its help, also those of the protocols."""
+    """Return the class of the command `tieline` itself. Its help lists all commands, also those of the protocols."""
     from tieline.cli.extension import extensions
     from tieline.cli.overview import Overview
 

@@ -101,7 +101,8 @@ async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -
 async def _serve_while(record: Path, serving: Coroutine[Any, Any, None]) -> None:
     """Serve until the file `record` is removed.
 
-    Codex has a server in the background, which keeps the MCP servers of its threads after Codex itself has ended.
+    This is needed for Codex: a background process of Codex keeps the MCP servers of its threads running after Codex
+    itself has ended.
     """
     import asyncio
 

@@ -319,9 +319,9 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
 
 
 async def open_member_admin(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["MemberAdmin"]:
-    """Return a session with the running hub, to manage members.
+    """Return a session with the running hub, to manage members. If no hub runs on this machine, return an `OfflineHub`.
 
-    If no hub runs on this machine, return its opened home folder. With `make`, create the home folder if there is none.
+    With `make`, the home folder is created if there is none.
     """
     from tieline.client import HubUnreachable
 
@@ -354,7 +354,7 @@ def _print_issued(issued: "Issued", sentence: str, *, json: bool) -> None:
 
 
 def _sessions(protocols: "Sequence[str]") -> str:
-    """Return the protocols of a member's sessions as text, each once, with its number of sessions if several."""
+    """Return the protocols of a member's sessions as text. A protocol with two sessions is followed by `×2`."""
     from collections import Counter
 
     return ", ".join(f"{name} ×{many}" if many > 1 else name for name, many in Counter(protocols).items())

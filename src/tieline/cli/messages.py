@@ -61,9 +61,9 @@ TimeoutOption = Annotated[
 
 
 class Goal:
-    """The rest of a command that sends a message, once the hub has accepted it: wait for a state, and print.
+    """The last options of a command that sends a message: state to wait for, timeout, and form of the output.
 
-    Raise `Failure` for options that do not fit together.
+    Raise `Failure` if there is a timeout and no state.
     """
 
     def __init__(self, state: WaitFor | None, timeout: float | None, *, json: bool) -> None:

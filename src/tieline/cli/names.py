@@ -1,7 +1,7 @@
 """Names: finds out that a member, channel or objective does not exist, and which names are near.
 
 Used by: commands whose request the hub does not refuse if a name is unknown, such as `history`. Uses: a session with a
-hub. The message is the same as the hub's own.
+hub. The error message is the same as the hub's own.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,10 @@ async def check_names(client: "Client", *targets: str) -> None:
 
 
 async def check_place(client: "Client", place: str) -> None:
-    """Raise `Failure` if a place of the search does not exist, or is a thread with the name of a member or channel."""
+    """Raise `Failure` if `place` does not exist, or if it is the name of a member or channel without its `@` or `#`.
+
+    The search takes such a name for the name of a thread, and finds nothing in it.
+    """
     await check_names(client, place)
     members = [f"@{member.name}" for member in await client.members()]
     channels = [f"#{channel.name}" for channel in await client.channels()]
@@ -52,7 +55,7 @@ async def warn_of_unknown(client: "Client", *targets: str) -> None:
 
 
 async def _find_unknown(client: "Client", target: str) -> Failure | None:
-    """Return the failure of a target that names nothing; `None` if it exists, or cannot be checked."""
+    """Return the failure to raise if a target does not exist; `None` if it exists or cannot be checked."""
     name = target[1:]
     match target[:1]:
         case "@":

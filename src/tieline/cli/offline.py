@@ -2,7 +2,7 @@
 
 Used by: `tieline member` and `tieline import`. Uses: `server`. `OfflineHub` holds the lock of the home, so that no hub
 starts at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has
-the methods of a member.
+those by which a member sends messages and joins channels.
 """
 
 from collections.abc import Callable

@@ -86,9 +86,9 @@ def _write(text: str, style: str, file: Any) -> None:
 
 
 def own_name() -> str:
-    """Return the command that starts this program, for another terminal in any folder.
+    """Return the command with which a person can start this program in any terminal and folder.
 
-    It is the program's name if the shell finds it by that name, else its absolute path.
+    It is `tieline` if the shell finds this program by that name, else the program's absolute path.
     """
     import shutil
     from pathlib import Path
@@ -132,9 +132,9 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
 
 def local_time(at_ms: int, *, exact: bool = False, now: datetime | None = None) -> str:
-    """Return a time as text in the reader's time zone. The day is left out if it is today, the day of `now`.
+    """Return a time as text in the reader's time zone. The date is left out if it is today's date.
 
-    With `exact`, add milliseconds.
+    With `exact`, add milliseconds. `now` is the current time, for a test.
     """
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
     clock = f"{moment:%H:%M:%S}" + (f".{at_ms % 1000:03}" if exact else "")
@@ -145,7 +145,8 @@ def local_time(at_ms: int, *, exact: bool = False, now: datetime | None = None) 
 def print_message(message: "Message", state: str | None = None, known: "Mapping[str, Message] | None" = None) -> None:
     """Print a message on several lines. `state` is the state of its delivery; `None` to leave it out.
 
-    `known` are other messages by their ids: the message refers to these by their numbers.
+    `known` has other messages by their ids. If the message refers to one of them, its number is printed instead of its
+    id.
     """
     for line, style in message_lines(message, state, known):
         say(line, style=style)

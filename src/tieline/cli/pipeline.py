@@ -244,10 +244,7 @@ def open_lake(home: Path | None, lake: str | None) -> "Lake":
 
 
 def spark_master(master: str | None, engine: str | None) -> str:
-    """Return the master for a command: the one that is named, else Spark in this process, or Sail.
-
-    Raise `Failure` if the options contradict each other.
-    """
+    """Return the Spark master that a command uses: `master`, else the one of `engine`, else the default."""
     from tieline.pipeline.engines import LOCAL, SAIL, default_master
 
     if engine == SAIL and master is not None:
@@ -338,7 +335,7 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> None:
-    """Read the new rows. With `quiet`, a run without new rows prints nothing, because it is one of very many."""
+    """Read the new rows. With `quiet`, print nothing if there are no new rows, because this run is one of very many."""
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
     from tieline.cli.pipeline_status import kept_for, kept_sentence

@@ -153,9 +153,9 @@ class AfterBatch:
         return self._asked(self._send(alerts, sent), "alerts were not sent")
 
     def _now_ms(self, report: "Report") -> int | None:
-        """Return the time of the clock if the report covers the whole log, otherwise `None`.
+        """Return the current time if the report covers the whole log, otherwise `None`.
 
-        A member that seems silent may have spoken in rows that were not read yet.
+        If rows were not read yet, a member that seems silent may have spoken in them.
         """
         from tieline.core.store import StoreError
         from tieline.pipeline.http_log import LogRefused, LogUnreachable

@@ -24,7 +24,8 @@ _POLL_SECONDS = 0.2  # how late a signal is noticed
 def run_every(seconds: int, arguments: Sequence[str]) -> None:
     """Run `tieline` with these arguments and `--once`, every so many seconds, until a signal comes.
 
-    A run that takes longer than the interval is followed by the next tick of the clock, so that two never overlap.
+    Two runs never overlap: if a run takes longer than the interval, the next one begins at the end of the interval in
+    which it ended.
     """
     os.nice(_NICENESS)
     command = [sys.executable, "-P", "-m", "tieline.cli.main", *arguments, "--once"]
@@ -40,7 +41,10 @@ def run_every(seconds: int, arguments: Sequence[str]) -> None:
 
 
 def _run(command: Sequence[str], noted: list[int]) -> int:
-    """Run a command until it ends, and return its exit code. Pass a signal on to it."""
+    """Run a command until it ends, and return its exit code.
+
+    `noted` is the list of signals that this process has received. At the first signal, send SIGTERM to the command.
+    """
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:  # noqa: S603 - this same program
         passed_on = False
         while True:

@@ -21,7 +21,7 @@ _DAY_MS = 86_400_000
 def show_status(lake: "Lake", where: Mapping[str, str], *, json: bool) -> None:
     """Print the state of a lake. `where` are the options that name its log; it is empty if no hub is known.
 
-    Raise `Failure` at the end if the log is another one than that of the lake.
+    Raise `Failure` at the end if this log is not the one that the lake was made from.
     """
     from tieline.cli.documents import LakeState, LakeTable
     from tieline.cli.pipeline import told_failures
@@ -48,7 +48,7 @@ def show_status(lake: "Lake", where: Mapping[str, str], *, json: bool) -> None:
 
 
 def _waiting(lake: "Lake", where: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """Return the number of new rows, and the reason if the lake is of another log. Either may be `None`."""
+    """Return the number of new rows, and the reason if the lake was made from another log. Either may be `None`."""
     from tieline.cli.pipeline import told_failures
     from tieline.pipeline.run import LogChanged, new_rows
 
@@ -76,7 +76,8 @@ def _print(head: "Commit", waiting: int | None, reader: "LakeReader | None") -> 
 def kept_for(lake: "Lake", where: Mapping[str, str]) -> "LakeReader | None":
     """Return the limits for which a hub keeps rows that the lake has not read, and the share that is used up.
 
-    Return `None` if the hub does not know the lake as a reader yet, or is at a URL: its `doctor` says it.
+    Return `None` if the hub does not know the lake as a reader yet, or if the hub is at a URL. For such a hub, its own
+    `doctor` tells the limits.
     """
     from tieline.cli.doctor_log import reader_share
     from tieline.cli.documents import LakeReader
@@ -92,7 +93,10 @@ def kept_for(lake: "Lake", where: Mapping[str, str]) -> "LakeReader | None":
 
 
 def kept_sentence(reader: "LakeReader", when: str = "") -> str:
-    """Return a sentence with the limits of retention for a reader. `when` says when the share was used up."""
+    """Return a sentence with the limits of retention for a reader.
+
+    It ends with the share of the limits that "is used up". `when` replaces these words, such as "was used up before".
+    """
     waits = f"{reader.wait_ms // _DAY_MS} days or {reader.wait_bytes >> 30} GiB"
     used = f"{reader.share:.0%} of that {when or 'is used up'}"
     return f"The hub keeps rows that {reader.name} has not read for at most {waits} more; {used}."

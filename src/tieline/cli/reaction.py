@@ -147,7 +147,7 @@ def _end(process: "Process") -> None:
 def variables(message: "Message") -> dict[str, str]:
     """Return the parts of a message as environment variables.
 
-    Each has the prefix `TIELINE_`, and again each protocol's prefix.
+    Each part is in several variables: one with the prefix `TIELINE_`, and one with each protocol's prefix.
     """
     said = {
         "ID": message.id,

@@ -97,7 +97,7 @@ async def search(
 
 
 async def _find_place(client: "Client", place: str) -> str:
-    """Return a place as the hub's search takes it: a target, or the whole name of a thread."""
+    """Return `place` in the form that the hub's search accepts: a target, or the full name of a thread."""
     if place.startswith(("@", "#", "obj:")):
         return await find_target(client, place)
     return await find_thread(client, place.removeprefix("thread:"))

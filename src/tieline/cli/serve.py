@@ -285,7 +285,8 @@ async def _run(options: "Options", log_file: LogFile) -> None:
 def _is_journal() -> bool:
     """Return true if the output of this process goes to the journal of systemd.
 
-    Terminals of a desktop that systemd started inherit the variable. It names the stream, and theirs is another.
+    The variable `JOURNAL_STREAM` names the stream to the journal. Terminals on a desktop that systemd started inherit
+    the variable, but their output is another stream. So the stream is compared.
     """
     named = os.environ.get("JOURNAL_STREAM", "")
     found = [os.fstat(number) for number in (1, 2)] if named else []

@@ -99,14 +99,14 @@ class Service:
         return f"systemctl {verb}" if self.system else f"systemctl --user {verb}"
 
     def tell(self, *arguments: str) -> None:
-        """Run `systemctl`. Raises `Failure` with its message."""
+        """Run `systemctl` with these arguments. If it fails, raise a `Failure` with its error message."""
         done = self._systemctl(*arguments)
         if done.returncode:
             said = done.stderr.strip().splitlines()
             raise Failure(Exit.FAILED, said[0] if said else f"systemctl ended with {done.returncode}", self._advice())
 
     def ask(self, question: str) -> str:
-        """Return the answer of `systemctl` in one word; empty if it does not run here."""
+        """Return the answer of `systemctl` in one word; empty if systemd does not run on this machine."""
         if not self.runs_here:
             return ""
         said = self._systemctl(question, _NAME).stdout.split()
@@ -191,7 +191,8 @@ def _unit(service: Service, home: Path | None, options: tuple[str, ...], run_as:
 def _backups(home: Path, given: dict[str, Any]) -> Path | None:
     """Return the folder of regular backups that is outside of the home; `None` if there is none.
 
-    `given` has the values of the options of `tieline serve`. Options that are not given are in the configuration.
+    `given` has the values of the options of `tieline serve`. The configuration file is used for options without a
+    value.
     """
     from tieline.server.config import BackupSection, ConfigError, load_config
     from tieline.wire.home import CONFIG_FILE

@@ -168,10 +168,10 @@ class Link:
         return here
 
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """Open and return a session with the hub, of the named member.
+        """Open and return a session with the hub for the member that the options name.
 
-        If none is named, it is the operator's (who may do all). With `receive`, the session gets deliveries. `window`
-        is the maximum number of unacknowledged deliveries that the hub may send.
+        If they name no member, the session is the operator's, who may do everything. With `receive`, the session gets
+        deliveries. `window` is the maximum number of unacknowledged deliveries that the hub may send.
         """
         import asyncio
 
@@ -272,9 +272,9 @@ class Link:
     async def open_operator(self) -> "Client":
         """Open and return a session to manage members.
 
-        It is the operator's, unless an address, a token or a member is given. The operator's session uses the key in
-        the home folder. For it, the variables `TIELINE_AGENT` and `TIELINE_TOKEN` are ignored, because they may name
-        the member that the command is about to create.
+        The session is the operator's, unless an address, a token or a member is named. The operator's session uses the
+        key in the home folder. To open it, the variables `TIELINE_AGENT` and `TIELINE_TOKEN` are ignored, because they
+        may name the member that the command is about to create.
         """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 

@@ -107,9 +107,9 @@ def shapes() -> dict[str, dict[str, Any]]:
 
 
 def schema() -> dict[str, Any]:
-    """Return a JSON Schema. Its definitions are all types, and each command by its path, such as `tieline-member-add`.
+    """Return a JSON Schema of all types, with a definition for each command, such as `tieline-member-add`.
 
-    It allows unknown fields, because later versions add some.
+    The schema allows unknown fields, because later versions add some.
     """
     every = shapes()
     kinds = [kind for cases in every.values() for kind in cases.values()]

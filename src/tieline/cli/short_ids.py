@@ -68,7 +68,7 @@ def short_target(target: str) -> str:
 
 
 async def find_message_id(client: "Client", text: str) -> str:
-    """Return the hub's id of the message that a person named. Raise `Failure` if it is not found, or not the only one.
+    """Return the hub's id of the message that a person named. Raise `Failure` if none or several fit.
 
     A whole id is not looked up: the command that uses it tells if there is no such message.
     """
@@ -86,7 +86,7 @@ async def find_reference(client: "Client", text: str) -> str:
 
 
 async def find_message(client: "Client", text: str) -> "Message":
-    """Return the message that a person named. Raise `Failure` if it is not found, or not the only one."""
+    """Return the message that a person named. Raise `Failure` if none or several fit."""
     found = await _numbered(client, text)
     # A short text of decimal digits is a number and nothing else: an unknown number must not name another message whose
     # id begins so by chance. A longer one may be the beginning of an id.
@@ -163,7 +163,7 @@ async def find_target(client: "Client", target: str) -> str:
 def complete(beginning: str, ids: Sequence[str], what: str = "message in the inbox") -> str:
     """Return the only id in `ids` that begins with `beginning`. Raise `Failure` if there is none, or more than one.
 
-    `what` names one thing with such an id.
+    `what` is the word for a thing with such an id, for the text of the failure.
     """
     found = [id for id in ids if _begins(id, beginning)]
     match found:

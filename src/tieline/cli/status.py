@@ -277,7 +277,7 @@ def _bytes(size: int) -> str:
 
 
 def _passed(now_ms: int, at_ms: int) -> str:
-    """Return the time between two times, in the largest unit of which there are at least two."""
+    """Return the time between two times as text, such as `3 hours`: in the largest unit with a number of at least 2."""
     passed = max(0, now_ms - at_ms)
     for unit_ms, unit in ((_DAY_MS, "days"), (_HOUR_MS, "hours"), (_MINUTE_MS, "minutes")):
         if passed >= 2 * unit_ms:

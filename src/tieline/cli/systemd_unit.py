@@ -113,7 +113,7 @@ def _path(path: Path) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a word of a command for a unit file. Only in commands does systemd replace variables."""
+    """Return a word of a command, escaped for a unit file: also `$`, because systemd replaces variables in commands."""
     return _quoted(text.replace("$", "$$"))
 
 

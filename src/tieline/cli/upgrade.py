@@ -25,12 +25,12 @@ _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files"}
 def prepare_upgrade(home: Path) -> str:
     """Back up a home that an older program wrote, before its databases are changed. Return one line about it.
 
-    Call this with the lock of the home, when nothing but the change itself can stop the start any more. Each call makes
-    a new backup and then removes older ones of the same schemas: after a start that failed, the older program may have
-    gone on for weeks.
+    Call this with the lock of the home, as the last step before the databases are changed. Each call makes a new backup
+    and then removes older backups of the same schemas. An older backup may be out of date: if the upgrade failed
+    before, the older program may have run for weeks since.
 
-    The line is empty if there is nothing to change. If there is no room for a backup, the line says so: the change
-    itself loses nothing, but there is no way back.
+    The line is empty if there is nothing to change. If no backup can be made, the line says so. The change loses no
+    data, but without a backup the older program cannot be used again.
     """
     versions = tuple(_version(home / name) for name in _SCHEMAS)
     changes = {

@@ -33,7 +33,7 @@ class SentMessage(Struct, frozen=True, rename={"sender": "from", "target": "to"}
 
 
 class Ending(Struct):
-    """Its messages, events and audit are missing if it broke off. `home` is the home of the hub, with `--keep`."""
+    """Messages, log events and audited rows: missing if the demo broke off. `home` is the hub's home, with `--keep`."""
 
     receipts: list[SentMessage] | UnsetType = UNSET
     events: dict[str, int] | UnsetType = UNSET
