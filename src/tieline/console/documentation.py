@@ -1,9 +1,9 @@
 """The documentation at `/docs`: serves the built site. Everybody who reaches the HTTP port can read it.
 
 Used by: the console's page, which stands beside it. Uses: `docs/`, which `make docs` writes. A file is read and
-compressed at its first request, on a thread, because some are large. A page may run only the scripts of the site, and
-its own inline ones by their hashes. The one style that a script of the site adds is allowed by its hash too. A browser
-loads nothing from other hosts for it.
+compressed at its first request, on a thread, because some are large. The content security policy of a page allows the
+scripts of the site, and the page's inline scripts by their hashes. One script of the site adds a style, which is
+allowed by its hash too. Nothing is loaded from other hosts.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Documentation:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the requested file. A folder's page has an address that ends with a slash."""
+        """Send the requested file. If the address of a folder lacks its last slash, redirect to the whole address."""
         if self._names is None:
             self._names = await asyncio.to_thread(self._list)
         name = scope["path"].removeprefix(PREFIX).removeprefix("/")
@@ -102,6 +102,6 @@ class Documentation:
 
 
 def _hashes(page: bytes) -> str:
-    """Return the sources of a policy that allow the inline scripts of a page."""
+    """Return the hashes of a page's inline scripts, in the form in which a content security policy allows them."""
     digests = {b64encode(sha256(script).digest()).decode() for script in _INLINE.findall(page)}
     return "".join(f" 'sha256-{digest}'" for digest in sorted(digests))

@@ -54,7 +54,10 @@ class StaticFile(Struct, frozen=True):
 
 
 def static_file(body: bytes, name: str, policy: str, *, lasting: bool) -> StaticFile:
-    """Return a file with this content. Its name decides its media type."""
+    """Return a file with this content. Its name decides its media type. `policy` is its content security policy.
+
+    With `lasting`, a browser may cache the file for ever.
+    """
     # Not every system has a list of types, and only the longer of Python's own two lists has the pictures' type.
     kind = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
     media_type = f"{kind}; charset=utf-8" if kind.startswith("text/") or kind.endswith("javascript") else kind

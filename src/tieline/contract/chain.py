@@ -69,16 +69,17 @@ def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
 
 
 def follows(before: Link | None, own: Link) -> bool:
-    """True if a row of the audit chain is valid after the row before it. `own` and `before` are their kinds of hash.
+    """True if a row of the audit chain is valid after the row before it.
 
-    A hash with the time of its row is always valid, a wrong one never. A hash without the time, of older programs, is
-    valid only until the first hash with a time. `before` is `None` if there is no row before, or if it was not checked.
+    `own` and `before` are the results of `check_link` for the two rows. A hash with the time of its row is always
+    valid, a wrong one never. A hash without the time, of older programs, is valid only until the first hash with a
+    time. `before` is `None` if there is no row before, or if it was not checked.
     """
     return own is Link.TIMED or (own is Link.UNTIMED and before is not Link.TIMED)
 
 
 def _hash(data: bytes) -> bytes:
-    """Return the hash of data on a busy thread; see `_PIECE_BYTES`."""
+    """Return the hash of data. Data of medium size is hashed in pieces, which saves time; see `_PIECE_BYTES`."""
     if not _PIECE_BYTES < len(data) < _LARGE_BYTES:
         return blake3(data).digest()
     hasher = blake3()

@@ -385,8 +385,8 @@ class Broker(Memory):
     def _release_due(self, place: int) -> Fault | None:
         """Release held deliveries (not delivered yet) that are due. Return `None`, or the fault if this fails.
 
-        `place` becomes the index of the fault. This runs after all commands of the batch, so that no reply of the batch
-        depends on a released delivery.
+        `place` is the index that such a fault gets. This runs after all commands of the batch, so that no reply of the
+        batch depends on a released delivery.
         """
         if self._resting("holds"):
             return None

@@ -11,8 +11,8 @@ A delivery is held for one of three reasons:
 - It is *behind* another held delivery in its stream (topic, sender, recipient). It waits because a stream keeps its
   order.
 
-While it is held for any reason, a pause of its own conversation holds it too, also one that comes later. Each stream
-with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
+A delivery that is held for any reason also waits while its own conversation is paused, even if the pause begins later.
+Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
 a conversation, one delivery is released every `pause_ms` until none is left. So an endless conversation becomes very
 slow, and useful work does not stop for ever.
 
@@ -73,7 +73,10 @@ _decoder = msgspec.json.Decoder(list[_StoredPause])
 
 
 class Verdict(Struct, frozen=True):
-    """Decision to hold a message, and the reason. It is held while its conversation is paused, and until a time."""
+    """Decision to hold a message, and the reason.
+
+    The message is held while its conversation is paused, and at least until `due_ms`.
+    """
 
     reason: str
     due_ms: int = 0

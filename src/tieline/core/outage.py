@@ -16,6 +16,6 @@ false, the store waits no longer and raises the error."""
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """Interface of a store that can have outages. Without a function `on_outage`, it raises the error at once."""
+    """Interface of a store that can have outages. If `on_outage` is `None`, the store raises the error at once."""
 
     on_outage: OnOutage | None

@@ -11,9 +11,9 @@ import msgspec
 
 
 def quoted_forms(text: str) -> list[tuple[bytes, bytes]]:
-    """Return the bytes of a text in a JSON document, and in a document that is a text of another document.
+    """Return a text as bytes in two forms: in a JSON document, and in a document that is a text of another document.
 
-    The list has one pair for each way to write the text. Most texts have only one way.
+    The list has one pair of forms for each way to write the text. Most texts have only one way.
     """
     plain = msgspec.json.encode(text)[1:-1].decode()
     # Each way once, in a fixed order.

@@ -45,8 +45,9 @@ class RedactionRules(Rules):
     def redact(self, session: Session, command: c.Redact) -> Redaction | Refusal | Deferred:
         """Replace the content of a message by a note. The journal erases it from the activity log, and replies.
 
-        The journal does that before, so that after a failure the texts to erase are still known. It does it again
-        afterwards, because an agent may have quoted the message in between.
+        The journal erases the content twice. The first time is before the replacement, because the texts to erase are
+        still known then, even after a failure. The second time is after it, because an agent may have quoted the
+        message in between.
         """
         batch, reason = self._batch, command.reason.strip()
         if not session.operator:
@@ -76,9 +77,10 @@ class RedactionRules(Rules):
         return Deferred(replace(erase, reply=Redaction(session.speaker, batch.now_ms)))
 
     def _repeat(self, message: Message) -> Redaction | Refusal | None:
-        """Let all parts delete their copies again, if the message was redacted before. Otherwise return `None`.
+        """If the message was redacted before, let all parts delete their copies again. Otherwise return `None`.
 
-        Senders choose their data, so a message may look like a note. The log knows what was redacted.
+        A message that looks like a note may come from a sender, because senders choose their data. So the log decides
+        if the message was redacted.
         """
         data = message.content.data or {}
         offset = data.get("row")

@@ -6,9 +6,9 @@ refused. All clients without a member share the empty speaker, because a strange
 keeps only a few of the names that strangers gave.
 
 **Limits.** The first refusal of a kind is written at once. Later refusals are only counted, and the next row of the
-kind has their number. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in this hour, a
-speaker has at most one row an hour for each kind. Codes, protocols and actions are words of the hub itself, so there
-are few kinds.
+kind has their number. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in the current
+hour, a speaker gets at most one row an hour for each kind. Codes, protocols and actions are words of the hub itself, so
+there are few kinds.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Stuck deliveries: lists what nobody saw for a while and what died, for people who look after the hub.
+"""Stuck deliveries: lists deliveries that nobody saw for a while or that died, for people who look after the hub.
 
 An inbox has the keys of its deliveries and their states, and no times. So this rule reads the oldest messages that
 wait, and leaves out those that are too young.
