@@ -41,8 +41,9 @@ class Alert(Struct, frozen=True):
 def find_alerts(report: Report, *, now_ms: int | None = None, budget_usd: float | None = None) -> list[Alert]:
     """Return the alerts of a report that are recent enough to send, oldest first.
 
-    `now_ms` is the time of the clock, if the report has everything until then: a member may become silent by the clock
-    alone. By default it is the report's end. `budget_usd` is the limit for the cost of a day.
+    `now_ms` is the current time, or `None` if the report does not cover everything until now. Then the end of the
+    report is used. The time matters, because a member becomes silent while nothing happens. `budget_usd` is the limit
+    for the cost of a day.
     """
     now_ms = (report.to_ms or 0) if now_ms is None else now_ms
     since = now_ms - RECENT_MS

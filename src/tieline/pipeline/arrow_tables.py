@@ -68,9 +68,10 @@ class ArrowTables:
         return self._read(files, name, columns, *limits)
 
     def at(self, name: str, columns: Sequence[str], within: Window, time: str) -> pa.Table:
-        """Return the rows of a table whose column `time`, which is not the one of its days, is in a time span.
+        """Return the rows of a table whose column `time` is in a time span.
 
-        Delta's statistics tell which files have such rows. A file without a value in this column has none.
+        `time` is another column than the one by which the table is divided into days. Delta's statistics tell which
+        files have such rows. A file without any value in the column has no such rows.
         """
         since, until = within.since_ms or 0, within.until_ms or 2**62
         files = [
@@ -104,8 +105,8 @@ class ArrowTables:
     def written(self, name: str, columns: Sequence[str], since_ms: int) -> pa.Table:
         """Return the rows of the files that were written to a table after a time, and of older files beside them.
 
-        An older file is read only if its offsets overlap with those of a new file. A row that was added twice is then
-        there twice, whenever each was added.
+        An older file is read only if its offsets overlap with those of a new file. So the result has both copies of a
+        row that was added twice, even if one of them is older.
         """
         new = [file for file in self._known(name) if file.written_ms > since_ms]
         old = [

@@ -24,7 +24,7 @@ def read_checked(lake: Lake) -> Checked:
 def check_tables(lake: Lake, *, everything: bool = False) -> Checked:
     """Test what was committed since the last time. Store the results in the lake and return them.
 
-    A table whose test failed is tested completely. With `everything`, all tables are.
+    A table whose test failed the last time is tested completely. With `everything`, all tables are tested completely.
     """
     before, head = read_checked(lake), lake.head()
     if not head.number or (before.commit == head.number and not everything):

@@ -1,7 +1,7 @@
 """The engines that run the pipeline besides the Spark of this process: a Spark Connect server, and Sail.
 
-Used by: `session`. Sail (`pysail`) is such a server, too. It needs no Java, and runs in this process. A session with a
-server has the same interface as other sessions, so the pipeline's code is the same for all engines.
+Used by: `session`. Sail (`pysail`) is a Spark Connect server, too. It needs no Java, and runs in this process. A
+session with a server has the same interface as other sessions, so the pipeline's code is the same for all engines.
 """
 
 import atexit
@@ -49,8 +49,9 @@ def has_spark() -> bool:
 def connect(address: str, settings: Mapping[str, str], scratch: Path) -> "SparkSession":
     """Open a session with the Spark Connect server at `address`, such as `sc://host:15002`, or with Sail (`sail`).
 
-    Workers of the server get this version of Tieline as an archive. `scratch` is a folder for it. `settings` are Spark
-    settings, which only save time; settings that the server refuses are left out.
+    Workers of the server get this version of Tieline as an archive. The archive is made in the folder `scratch`.
+    `settings` are Spark settings that only make the work faster. If the server refuses one of them, that setting is
+    left out.
     """
     if address == SAIL and find_spec("pysail") is None:
         raise MissingPart(f"Sail is not installed; make an environment for it, and install it there: {INSTALL_SAIL}")

@@ -1,11 +1,11 @@
 """Erasure: removes from a lake the activity that the hub erased because a message was redacted.
 
 Used by: a run, after it has read the row of a redaction. Uses: the files of bronze, and the activity log of the hub.
-The lake has no texts of messages, but the events of activity as agents reported them, and these may quote a message.
-The hub has replaced such events by a note. Here, an event loses all its texts. It keeps the numbers and names that the
-tables count, so that tokens and cost stay the same. A lake has rows for longer than the hub, and nothing tells if a
-deleted row quoted the message. So these rows lose their texts too, from a day before the message to a day after its
-redaction.
+The lake has no texts of messages, but it has the events of activity as agents reported them. Such an event may quote a
+message. The hub has replaced such events by a note. Here, an event loses all its texts. It keeps the numbers and names
+that the tables count, so that tokens and cost stay the same. A lake keeps rows that the hub has deleted because of
+their age, and nothing tells if such a row quoted the message. So these rows lose their texts too, if they are from the
+time between a day before the message and a day after its redaction.
 """
 
 import hashlib
@@ -61,9 +61,10 @@ class _Redaction(msgspec.Struct, frozen=True):
 
 
 def deleted_windows(redactions: Iterable[tuple[int, str]]) -> list[tuple[int, int]]:
-    """Return the first and last times between which rows lose their texts if the hub has deleted them.
+    """Return a time span for each redaction, as its first and last time.
 
-    `redactions` are rows of the main log, as time and event. Wait a moment if one of them is very new.
+    A row of this time that the hub has deleted loses its texts. `redactions` are rows of the main log, as time and
+    event. If one of them is very new, wait a moment, because the hub erases activity shortly afterwards.
     """
     rows = [(at_ms, msgspec.json.decode(event, type=_Redaction)) for at_ms, event in redactions]
     newest = max((at_ms for at_ms, _ in rows), default=0)
@@ -111,7 +112,10 @@ class Eraser:
         yield made.close(str(number))
 
     def _pages(self, path: str) -> Iterator[tuple[pa.Table, bool]]:
-        """Yield the rows of a file without the erased texts. Also yield if a row of the page has changed."""
+        """Yield the rows of a file in pages, without the erased texts.
+
+        Each page comes with true if one of its rows has changed, else false.
+        """
         with self.storage.filesystem().open_input_file(path) as source:
             for batch in parquet.ParquetFile(source).iter_batches(_PAGE_ROWS, columns=SCHEMA.names):
                 page = pa.Table.from_batches([batch]).cast(SCHEMA)
@@ -158,7 +162,7 @@ def _is_note(event: str) -> bool:
 def without_text(event: str) -> str:
     """Return an event of activity without its texts. A second call changes nothing.
 
-    A hash of the old event keeps two events apart that have the same numbers.
+    The result has a hash of the old event. So two events that differ only in their texts stay different.
     """
     try:
         said = msgspec.json.decode(event)

@@ -455,8 +455,9 @@ class Flow:
     def _replace(self, names: Sequence[str], number: int, files: Sequence[DataFile], *, stored: bool) -> None:
         """Compute tables from `files`, which have log rows (bronze), and commit them as the tables of batch `number`.
 
-        One Spark query makes the silver tables, and another one the gold tables. With `stored`, the gold tables are
-        made from the stored silver tables, which are then all new. Otherwise they are made from the log rows.
+        One Spark query makes the silver tables, and another one the gold tables. With `stored`, which is true if all
+        silver tables are in `names`, the gold tables are made from the new silver tables. Otherwise they are made from
+        the log rows.
         """
         few = sum(file.rows for file in files) < FEW_ROWS
         silver, gold = ([name for name in names if (name in GOLD) is among] for among in (False, True))
@@ -536,7 +537,8 @@ def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Seque
 def read_log(spark: SparkSession, where: Mapping[str, str]) -> DataFrame:
     """Return all rows of the logs that `where`, the source's options, names.
 
-    Tasks read them as in a run. Over Spark Connect, the `tieline` source itself would run with the server's Python.
+    Spark tasks read the rows, as in a run. The `tieline` source is not used, because over Spark Connect it would run
+    with the server's Python.
     """
     options = Options(where)
     log = options.log()
@@ -563,7 +565,7 @@ def _missed(head: Commit, shape: Shape, end: Position) -> dict[str, int]:
 
 
 def _redactions(head: Commit, shape: Shape) -> dict[str, int]:
-    """Return the number of redactions in all batches, including the one with this shape, if it has any."""
+    """Return the number of redactions in all batches, with this batch; an empty dict if this batch has none."""
     new = shape.rows.get(MAIN, {}).get(REDACT, 0)
     return {"redactions": head.counts.get("redactions", 0) + new} if new else {}
 

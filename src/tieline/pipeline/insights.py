@@ -18,7 +18,7 @@ def store_report(report: Report, where: Mapping[str, str]) -> str:
     """Store a report in the hub of a log. Return the reason if it was not stored, otherwise an empty text.
 
     `where` are the source's options: the hub's home, or its URL and a token. The tables do not depend on the report, so
-    no reason is an error.
+    a failure raises no error.
     """
     body = msgspec.json.encode(report)
     try:

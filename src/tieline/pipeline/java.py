@@ -35,7 +35,10 @@ _INSTALLERS = {"pipx_metadata.json": "pipx install --force", "uv-receipt.toml": 
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of Tieline, for error texts. Tieline is not on a package index."""
+    """Return the command that installs an extra of Tieline, for error texts.
+
+    The command names a wheel that the user must build, because Tieline is not on a package index.
+    """
     found = [command for file, command in _INSTALLERS.items() if Path(sys.prefix, file).exists()]
     installer = found[0] if found else "pip install"
     return f"{installer} 'dist/tieline-{__version__}-py3-none-any.whl[{extra}]' with the wheel of 'make dist'"

@@ -1,9 +1,10 @@
 """The lake: the Delta tables of the pipeline, and the table `commits`, whose last row has the version of each table.
 
 Used by: the pipeline, and all readers: Spark, DuckDB, Polars, pandas, by `deltalake` or any other reader of Delta.
-Below: a folder or an object store, through delta-rs. Spark's tasks write Parquet files, and this module commits them.
-Each commit of a table contains the number of its batch as an application transaction. So an interrupted batch can be
-completed, and is counted only once. Readers use the versions in `commits`, and so see all tables as of the same batch.
+Stored in: a folder or an object store, through delta-rs. Spark's tasks write Parquet files, and this module commits
+them. Each commit of a table contains the number of its batch as an application transaction. So an interrupted batch can
+be completed, and is counted only once. Readers use the versions in `commits`, and so see all tables as of the same
+batch.
 """
 
 import fcntl
@@ -215,7 +216,10 @@ class Lake:
         return [DayFile(f"{table}/{path}", *rest) for path, *rest in zip(paths, days, times, *spans, strict=True)]
 
     def last_written(self) -> dict[str, int]:
-        """Return for each table the time of the last commit that wrote rows of it, of the commits that are stored."""
+        """Return for each table the time of the last commit that wrote rows to it.
+
+        Only commits that are still stored are searched.
+        """
         return {name: commit.at_ms for commit in self._commits() for name in commit.written}
 
     def table(self, name: str) -> DeltaTable:
@@ -386,7 +390,7 @@ class Lake:
         return swept
 
     def drop_history(self, tables: Iterable[str]) -> None:
-        """Delete the entries of the tables' logs before their last versions. They may quote values of replaced files.
+        """Delete the entries of the tables' logs before their last versions, which may quote values of replaced files.
 
         Only the last versions can be opened afterwards.
         """
@@ -436,7 +440,10 @@ class Lake:
             raise LakeError(f"{self} was written to by another run: {name} has changed since this run read it")
 
     def _widened(self, name: str, opened: DeltaTable, schema: Schema, counted: dict[str, str]) -> DeltaTable:
-        """Return the table with all columns of `schema` and the property `counted`, which an older one may lack."""
+        """Return the table with all columns of `schema` and the property `counted`.
+
+        A table of an older version may lack some of them. They are added here.
+        """
         known = {field.name for field in opened.schema().fields}
         new = [field for field in schema.fields if field.name not in known]
         counts = _COUNTED in opened.metadata().configuration
@@ -475,7 +482,10 @@ class Lake:
 
 
 def _reason(error: OSError) -> str:
-    """Return the first and the last reason in an error text of delta-rs, which has a line for each, in one line."""
+    """Return the first and the last reason in an error text of delta-rs, joined into one line.
+
+    Such a text has one reason on each line.
+    """
     lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
     told = [line for line in lines[1:] if line and not line.startswith("<")] or lines[:1]
     return ": ".join(dict.fromkeys((told[0], told[-1])))

@@ -3,7 +3,8 @@
 Used by: `tieline pipeline sql`. Uses: Spark. Spark's SQL can also write files, read any file and call any Java method,
 but this module runs only statements that read the tables. `SHOW`, `DESCRIBE` and `EXPLAIN` are run as they are. Every
 other statement is put in parentheses, where Spark accepts only a query. Files cannot be named as tables. Functions that
-call Java or read files are refused by their names, wherever these occur: how a text ends is for Spark to decide.
+call Java or read files are refused by their names, wherever these names occur, even in a string: only Spark's parser
+knows where a string ends.
 """
 
 import logging

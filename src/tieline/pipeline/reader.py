@@ -30,9 +30,9 @@ def reader_name(lake: Lake, where: Mapping[str, str]) -> str:
 
 
 def _place(location: str) -> str:
-    """Return the one spelling of a lake's location.
+    """Return the location of a lake in a standard spelling.
 
-    Two spellings would be two readers, and the hub would keep everything for the one that nobody uses.
+    A lake with two spellings would be two readers, and the hub would keep all rows for the reader that nobody uses.
     """
     if "://" not in location:
         return str(Path(location).resolve())

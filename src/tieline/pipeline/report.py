@@ -51,8 +51,9 @@ def make_report(lake: Lake, since_ms: int | None = None, window_ms: int | None =
     """Return the report of a lake: over all time, from a time on, or over the last time span of a length.
 
     With `since_ms`, leave out each minute, hour or day that ended before this time. With `window_ms`, the time span
-    ends with the log; a number of whole days begins at midnight (UTC), and the last day counts as one. Both compare
-    with a time span before, which is as long: if the last day has only begun, it ends at the same time of the day.
+    ends with the log; a number of whole days begins at midnight (UTC), and the last day counts as one. In both cases,
+    the report is compared with the time span of the same length before. If the last day is not over, this earlier time
+    span ends at the same time of day.
     """
     return _report(ArrowTables(lake), lake, since_ms, window_ms, ROWS_MAX)
 
@@ -142,7 +143,7 @@ class _Maker:
         )
 
     def compared(self) -> "_Compared":
-        """Return only the parts of a report with which another one is compared."""
+        """Return the parts of this report that are compared with the report of another time span."""
         traffic, work = self._traffic, self._work
         return _Compared(
             totals=work.add_to(traffic.totals(), work.loops()),
@@ -174,7 +175,7 @@ class _Maker:
 
 
 class _Compared(msgspec.Struct, kw_only=True):
-    """The parts of a report with which another one is compared."""
+    """Parts of a report that are compared with the report of another time span."""
 
     totals: Totals
     edges: list[Edge]
@@ -185,7 +186,10 @@ class _Compared(msgspec.Struct, kw_only=True):
 
 
 def _compare(report: Report, before: _Compared, before_ms: int, *, by_hour: bool) -> None:
-    """Add what was before to a report, and the largest differences: of model calls only `by_hour`."""
+    """Add the numbers of the time span before (`before`) to a report, and the largest differences.
+
+    With `by_hour`, model calls are compared too.
+    """
     report.before, report.before_ms = before.totals, before_ms
     spent = {(one.by, one.name): one.cost_usd for one in before.spend}
     for one in report.spend if by_hour else ():
@@ -205,7 +209,7 @@ def _compare(report: Report, before: _Compared, before_ms: int, *, by_hour: bool
 
 
 def _figures(report: Report | _Compared, *, by_hour: bool) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield the numbers of a report that are compared: what it is, of whom or what, and the number.
+    """Yield the numbers of a report that are compared, each with two texts: its kind, and its member or other subject.
 
     With `by_hour`, the numbers of tables by hour are among them.
     """

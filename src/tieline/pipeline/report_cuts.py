@@ -1,4 +1,4 @@
-"""Rows of tables by day for a time span that begins or ends within a day: the rest of a day is made from facts.
+"""Rows of tables by day, for a time span that begins or ends within a day: parts of days are made from facts.
 
 Used by: the report about messages and deliveries. Uses: tables by day for whole days, and silver tables (facts) for
 parts of days, read with Arrow. So two time spans of the same length are compared without the rows of a common day.
@@ -140,14 +140,14 @@ def _members(tables: ArrowTables, part: Window) -> list[pa.Table]:
 
 
 def _named(rows: pa.Table) -> pa.Table:
-    """Return rows of activity with the name of the member, instead of its number and a name that may be unknown."""
+    """Return rows of activity with the member's name, or its number if the name is unknown, in the column `member`."""
     numbered = pc.binary_join_element_wise("member", pc.cast(rows["number"], pa.string()), "-")
     names = pc.coalesce(pc.cast(rows["member"], pa.string()), numbered)
     return rows.set_column(rows.column_names.index("member"), "member", names).drop_columns("number")
 
 
 def _alone(values: pa.ChunkedArray) -> pa.ListArray:
-    """Return a list for each value, which has only this value."""
+    """Return a column of lists: each value alone in a list."""
     return pa.ListArray.from_arrays(pa.array(range(len(values) + 1), pa.int32()), values.combine_chunks())
 
 

@@ -1,10 +1,10 @@
 """The part of the report about the scope and the thread that each model call was for, and their cost.
 
-Used by: `report_work`. Uses: the silver tables `activity` and `deliveries`, read with Arrow. If the event of a call
-names a scope or a thread, this one counts. Otherwise it is that of a message: of the messages with a scope (or with a
-thread) that the member had taken before the call, the last one. A message is taken when it is seen or acknowledged, or
-sent on a wire without acknowledgements. No table has the result, because the pipeline may read a message after the
-call, and a sum cannot move to another row then.
+Used by: `report_work`. Uses: the silver tables `activity` and `deliveries`, read with Arrow. A scope or thread that the
+event of a call names counts. Otherwise, the call gets the scope (or thread) of the last message that the member had
+taken before the call, among the messages that have one. A message is taken when it is seen or acknowledged, or sent on
+a wire without acknowledgements. No table has the result, because the pipeline may read a message after the call, and a
+sum cannot move to another row then.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,10 @@ _TIME_BITS = 42
 
 
 def spent(tables: ArrowTables, within: Window, sums: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield `scope` and `thread`, each with the model calls of a time span: this column, the member and the `sums`.
+    """Yield the model calls of a time span twice: as `scope` with the column `scope`, and as `thread` with that column.
 
-    The time span is extended to whole hours, as in the table `llm`.
+    Each table also has the columns of the member and of the `sums`. The time span is extended to whole hours, as in the
+    table `llm`.
     """
     within = _whole_hours(within)
     calls = _calls(tables, within, sums)

@@ -44,7 +44,7 @@ class Work:
     # Money.
 
     def add_to(self, totals: Totals, loops: Sequence[Loop]) -> Totals:
-        """Add the numbers of model calls to the totals, and return these. `loops` are the loops of the time span."""
+        """Add the numbers of model calls to `totals`, and return `totals`. `loops` are the loops of the time span."""
         totals.cost_usd = dollars(total(self._hours, "cost_nano_usd"))
         totals.exchanges, totals.failed_calls = total(self._hours, "exchanges"), total(self._hours, "failed")
         totals.cache_hit = _cache_hit({name: total(self._hours, name) for name in _SUMS})
@@ -259,7 +259,10 @@ def _named(reason: str, known: Mapping[str, Any]) -> tuple[list[str], list[str]]
 def _chain(
     name: str, on: Mapping[str, tuple[list[str], list[str]]], known: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[str], bool]:
-    """Return the chain of objectives from a blocked one to whom it waits for in the end. True if it is a circle."""
+    """Return the chain from a blocked objective to the last one that it waits for, and the member who must act there.
+
+    Each name is an objective or, at the end, a member (`@name`). Also return true if the chain leads back to itself.
+    """
     chain = [name]
     while chain[-1] in on:
         objectives, members = on[chain[-1]]
@@ -273,7 +276,7 @@ def _chain(
 
 
 def _cache_hit(tokens: Mapping[str, int | None]) -> float | None:
-    """Return the share of the input tokens that came from a cache. `input_tokens` are those that did not."""
+    """Return the share of the input tokens that came from a cache. `input_tokens` has only tokens without any cache."""
     read = tokens["cache_read_tokens"] or 0
     whole = read + (tokens["input_tokens"] or 0) + (tokens["cache_write_tokens"] or 0)
     return round(read / whole, 4) if whole else None

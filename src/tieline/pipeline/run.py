@@ -105,7 +105,7 @@ def rows_after(position: Position, where: Mapping[str, str]) -> int:
 
 
 def _require_known(lake: Lake, head: Commit, where: Mapping[str, str]) -> None:
-    """Raise `LogChanged` if a log is shorter than the lake, or has another epoch."""
+    """Raise `LogChanged` if a log has fewer rows than the lake has read from it, or another epoch."""
     options = Options(where)
     log = options.log()
     for name in options.logs:

@@ -30,7 +30,7 @@ class _Redacted(Struct, frozen=True, tag_field="event", tag="redact", gc=False):
 
 
 class _Note(Struct, frozen=True):
-    """The data of a note that stands in the place of erased content: the log row that says so."""
+    """Data of the note that replaces erased content: the offset of the log row about the erasure."""
 
     row: int
 

@@ -1,4 +1,4 @@
-"""Signatures: checks the signatures that senders made for their messages again, if the secret is given.
+"""Signatures: checks once more the signatures of messages, for protocols whose secret is in the environment.
 
 Used by: the reader of a hub's database, in an audit, also in Spark's workers. Uses: the protocols' signature checks.
 Secrets come from the environment and not from a source's options, because Spark shows options.

@@ -1,8 +1,9 @@
 """The `tieline` data source: Spark can read a hub's logs as a table or as a stream.
 
 Used by: `spark.read.format("tieline")` and `spark.readStream.format("tieline")`, in the pipeline or in a notebook.
-Below: a home (`home`) or a hub's address (`url`, `token`). A position is a map from log to offset. Rows of different
-logs have no common order. Partitions are ranges of offsets, so any number of workers can read at the same time.
+Reads from: a home (`home`) or a hub's address (`url`, `token`). A position is a map from log to offset. Rows of
+different logs have no common order. Partitions are ranges of offsets, so any number of workers can read at the same
+time.
 
 Options: `home`, or `url` and `token`; `logs` (`main,activity`); `partitions`, the number for each log and batch (by
 default, as many as are worth a task); `maxRowsPerBatch` of a stream; `from`, the position at which a stream begins, and

@@ -5,8 +5,8 @@ batch of facts can be added to the stored rows. `facts` are rows with the table'
 are summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one
 row. `finish` has columns that are computed from measures.
 
-Rules are texts in Spark SQL, and a table is one statement: a column that is made in Python takes several calls to Java,
-and each step of a frame is analysed anew, which for few rows takes longer than the work.
+Rules are texts in Spark SQL, and a table is one statement. Building the same query in Python would take several calls
+to Java for each column, and Spark would analyse each step anew. For few rows, this takes longer than the work.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -85,9 +85,10 @@ def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[
 
 
 def times_from(options: Mapping[str, str], end: int) -> int:
-    """Return the offset from which on the hashes of the main log cover the times; `end`, its length, if none does.
+    """Return the first offset of the main log from which on the hashes cover the times; `end` if there is none.
 
-    Rows without their times are only at the beginning of a log, so a few rows show it.
+    `end` is the length of the log. Rows whose hashes do not cover the times are only at the beginning of a log, so a
+    binary search reads only a few rows.
     """
     log = Options(options).log()
 

@@ -1,7 +1,7 @@
 """Starts the Python workers of a Spark session on this machine. `session` names this module to Spark.
 
-Spark's own daemon forks workers that then import their modules, each for itself. This one imports the modules before,
-once for all workers. They are frozen, so that the garbage collection after each task does not look at them.
+Spark's own daemon forks workers, and each worker then imports its modules. This daemon imports the modules once, before
+it forks workers. It freezes the imported objects, so that the garbage collection after each task does not look at them.
 """
 
 import gc
