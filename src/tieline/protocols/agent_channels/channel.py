@@ -214,7 +214,7 @@ class Channel(Emitter):
         self._emit("message", message, connection.id)
 
     def _receive_large(self, connection: Connection, large: LargeMessage) -> None:
-        """Forward a large message to the other clients. If `post_large` or `post` is set, pass it to that instead.
+        """Forward a large message to the other clients, or pass it to `post_large` or `post` if one of them is set.
 
         The message is decoded only for `post` or for a handler of "message".
         """

@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
         return self.write_soon(frame) and self._flush()
 
     def write_soon(self, frame: bytes) -> bool:
-        """Send a frame like `write`, but at the end of this turn of the event loop, in one write with the others."""
+        """Send a frame like `write`, but at the end of this turn of the event loop, together with the other frames."""
         if self._joined is None:
             if self._transport is None and self._early is not None and not self._leaving:
                 self._early.append(frame)
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
         return self._joined_bytes <= _JOINED_BYTES_MAX or self._flush()
 
     def _flush(self) -> bool:
-        """Write the joined frames. Return False if the connection is closed, or is closed now."""
+        """Write the joined frames. Return False if the connection was closed, or had to be closed now."""
         frames, self._joined, self._joined_bytes = self._joined, None, 0
         transport = self._transport
         if not frames or transport is None or transport.is_closing():

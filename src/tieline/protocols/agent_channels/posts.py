@@ -89,7 +89,7 @@ def content_of(
 
 
 def _disarm(message: Message, speaker: str, is_anothers: Callable[[object], bool]) -> tuple[Message, tuple[str, ...]]:
-    """Return a client's message with the keys of `data` corrected that only the hub may set.
+    """Return a client's message without false values of the keys of `data` that only the hub may set.
 
     `data.tieline` is removed. A `data.from` that the client must not use is replaced by `speaker`. Also return a note
     about the replaced name, if any. `is_anothers` returns true for a name that the client must not use.

@@ -137,7 +137,7 @@ class _Client:
         self.bring(self._place.take_returned())
 
     def bring(self, keys: Ranges) -> None:
-        """Send this client deliveries that another client of the inbox got before it began to write.
+        """Send this client deliveries that another client of the inbox got, but gave up by beginning to write.
 
         `keys` are the keys of the deliveries. Do nothing if this client does not listen. Leave out deliveries that this
         client already has.

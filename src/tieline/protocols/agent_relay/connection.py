@@ -199,7 +199,7 @@ class RelayConnection(asyncio.Protocol):
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Send deliveries to the client, in this order. Return the deliveries that were sent as DELIVER.
 
-        The others are sent as CHANNEL_MESSAGE, which has no ACK, or become `dead`, because they are too large.
+        Channel messages are sent as CHANNEL_MESSAGE, which has no ACK. Deliveries that are too large become `dead`.
         """
         written: list[Parcel] = []
         given_up: list[int] = []

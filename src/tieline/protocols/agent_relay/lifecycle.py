@@ -75,7 +75,7 @@ class RelayRefused(RelayError):
 
 
 class RelayEnded(RelayError):
-    """Exception: there is no connection, and the client will not reconnect. Base class of the three reasons."""
+    """Exception: there is no connection, and the client will not reconnect. Each subclass stands for one reason."""
 
 
 class RelayFatal(RelayEnded, RelayRefused):

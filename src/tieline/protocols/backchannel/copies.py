@@ -1,8 +1,8 @@
 """Copies of a message in a spool: the files of its deliveries, which are rewritten when the message is redacted.
 
 Used by: the adoption. Uses: the disk. A copy may be unread, claimed, or refused. Only files in the spool itself are
-found: a program that has moved a file elsewhere keeps its content. A delivery may wait for the disk with its content
-from before the redaction; `RedactedMessages` has the note that is written instead.
+found: a program that has moved a file elsewhere keeps its content. A delivery that is not written yet may still have
+the old content. `RedactedMessages` has the note that is then written instead.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ def redact_copies(root: Path, message: Message, ids: MessageIds) -> None:
 
 
 def _rewrite(path: Path, document: bytes) -> bool:
-    """Replace the content of a file, if it has another. Return true if it had, or if the file was moved meanwhile."""
+    """Write `document` into a file. Return false if the file has this content already, or cannot be written."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:

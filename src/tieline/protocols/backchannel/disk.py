@@ -69,9 +69,9 @@ def sync(descriptor: int) -> None:
 
 
 def sync_data(descriptor: int) -> None:
-    """Sync the content of an open file to disk, if its length is the same as before, and close the file.
+    """Sync the content of an open file to disk, without its times, and close the file.
 
-    macOS has no such sync, so there the whole file is synced.
+    Use this only if the file's length has not changed. macOS has no such sync, so there the whole file is synced.
     """
     try:
         getattr(os, "fdatasync", os.fsync)(descriptor)

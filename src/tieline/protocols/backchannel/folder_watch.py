@@ -1,7 +1,8 @@
 """The folder watch: reports changes in the files of a spool as they happen.
 
-Used by: the adoption. It also checks the files every few seconds, because some events get lost, and some file systems
-send none (a network share, or a machine with too many watches). Uses: inotify, or watchfiles if there is no inotify.
+Used by: the adoption. The adoption also checks the files every few seconds, because some events get lost, and some file
+systems send none (a network share, or a machine with too many watches). Uses: inotify, or watchfiles if there is no
+inotify.
 """
 
 import asyncio

@@ -121,7 +121,7 @@ class Intake:
         self._done: list[tuple[Mailbox, str]] = []
 
     def delay(self) -> float | None:
-        """Return the seconds until the next file can be sent. Return 0 for now, and `None` if no file waits."""
+        """Return the seconds until the next file can be sent: 0 if it can be sent now, and `None` if no file waits."""
         if not self._order:
             return None
         now = asyncio.get_running_loop().time()

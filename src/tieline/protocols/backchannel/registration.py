@@ -49,8 +49,8 @@ class Registrar:
     """Makes a member for each client that registers a name, if the client has an invitation.
 
     The room token is one of the invitations. If `is_open` is true, everybody may register without one. If
-    `hub_makes_tokens` is true, the hub makes the tokens of members, because in a room that is not the common room a
-    token must lead to its room.
+    `hub_makes_tokens` is true, the hub makes the tokens of members. This is needed in every room but the common room,
+    because the hub finds the room of a request by the token.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Registrar:
         self._wrong = RateLimit(_WRONG_MAX, _WRONG_WINDOW_MS)
 
     def wait_ms(self, address: str, now_ms: int) -> int:
-        """Return the milliseconds for which a client at this address must wait, because it had wrong invitations."""
+        """Return the milliseconds for which a client at this address must wait, because it sent wrong invitations."""
         return self._wrong.wait_ms(address, now_ms)
 
     def count_wrong(self, address: str, now_ms: int) -> None:

@@ -57,7 +57,7 @@ class LocalChannel(Struct, frozen=True):
 
 
 class LocalSpeaker(Struct, frozen=True):
-    """The agent of this command, by both names of the field, and its spool or relay."""
+    """The agent of this command (`speaker` and `member` are the same name), and its spool or relay (`place`)."""
 
     speaker: str
     member: str
@@ -65,7 +65,7 @@ class LocalSpeaker(Struct, frozen=True):
 
 
 class Invited(Struct, frozen=True):
-    """An invite, the address in it, and the invitation that the hub made for it; `null` with a room token."""
+    """An invite, the address in it, and the hub's invitation for it (`null` if the invite has a room token instead)."""
 
     invite: str
     url: str

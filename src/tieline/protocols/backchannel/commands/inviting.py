@@ -104,9 +104,9 @@ def _invite(link: Link, token: str | None, channels: list[str], wanted: dict[str
 
 
 def _find_hub(link: Link) -> tuple[str, Link | None]:
-    """Return the address that an invite names, and the way to the hub that makes the invitation.
+    """Return the address that an invite names, and the link to the hub that makes the invitation.
 
-    The way is `None` if only a relay is known: a relay that is no hub has only its room token.
+    The link is `None` if only a relay is known: a relay that is no hub has only its room token.
     """
     from tieline.protocols.backchannel.commands.spool_location import stored_identity
     from tieline.wire.home import read_running
@@ -124,10 +124,11 @@ def _find_hub(link: Link) -> tuple[str, Link | None]:
 
 
 def _address_of(running: "Running", named: str | None) -> str:
-    """Return the address that an invite to a running hub names: its own, or `named` if others use that address.
+    """Return the address for an invite to a running hub: `named` if the user named an address, else the hub's own.
 
-    Without a scheme, `named` gets the scheme of the hub's own address. An https address gets the fingerprint of the
-    hub's own certificate. It gets none if a proxy shows another certificate, or if it has one already.
+    Without a scheme, `named` gets the scheme of the hub's own address. If it is an https address without a fingerprint,
+    it gets the fingerprint of the hub's own certificate. But if the hub is behind a proxy, the proxy shows another
+    certificate, so no fingerprint is added.
     """
     from urllib.parse import urlsplit
 

@@ -152,9 +152,9 @@ async def _register(
 
 
 def _check_certificate(url: str, before: str | None, now: str | None) -> None:
-    """Raise `Failure` if the certificate of the hub at `url`, by its fingerprint, is another one than before.
+    """Raise `Failure` if the certificate of the hub at `url` is another one than before.
 
-    `None` is a certificate that an authority vouches for.
+    `before` and `now` are fingerprints, or `None` for a certificate that an authority vouches for.
     """
     if before == now:
         return
