@@ -124,7 +124,7 @@ class Http(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_proxied(self) -> bool:
-        """True if clients reach the hub through a proxy, so that its own address says nothing about them."""
+        """True if clients come through a proxy. Then they may be anywhere, even if the hub listens on loopback."""
         return bool(self.base_url or self.trusted_proxies)
 
     @property

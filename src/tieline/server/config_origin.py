@@ -1,7 +1,7 @@
 """The origin of each setting: the default, `tieline.toml`, an environment variable, or a flag of `tieline serve`.
 
 Used by: the hub, which writes down the settings it runs with, `tieline config show`, and commands that need a setting
-of the running hub. Uses: `config`. Secrets are not part of it: it says only that they are set.
+of the running hub. Uses: `config`. The values of secrets are left out: only the fact that a secret is set is shown.
 """
 
 import re
@@ -43,7 +43,10 @@ class Setting(Struct, frozen=True):
 
 
 class EffectiveSettings(Struct, frozen=True):
-    """All settings of a hub with their origins, and the time at which `tieline.toml` was last changed before that."""
+    """All settings of a hub with their origins.
+
+    `file_changed_at_ns` is the time of the last change of `tieline.toml` before these settings were read.
+    """
 
     settings: tuple[Setting, ...]
     file_changed_at_ns: int
@@ -100,7 +103,10 @@ def in_use(home: Path) -> EffectiveSettings:
 
 
 def _usual(config: Config) -> Config:
-    """Return a configuration in the form in which the hub uses it, so that only flags make a difference."""
+    """Return a configuration in the form in which the hub uses it.
+
+    So a comparison with a configuration that has flags shows only the effect of the flags.
+    """
     try:
         return config.overridden({})
     except ConfigError:

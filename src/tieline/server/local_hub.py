@@ -295,7 +295,10 @@ class LocalHub:
         self._stops = True
 
     def _commit_lazy(self, lazy_since: float | None) -> float | None:
-        """Commit work that nobody waits for, if its start `lazy_since` is long enough ago. Return its new start."""
+        """Commit work that nobody waits for, if it is old enough. `lazy_since` is the time of its start, or `None`.
+
+        Return the start of the work that is uncommitted afterwards; `None` if there is none.
+        """
         if not self._broker.dirty:
             self._retry()
             return None
@@ -352,7 +355,10 @@ class LocalHub:
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
     ) -> Iterator[Outcome]:
-        """Reply with `refusal` to each command that is true in `refused`, and decide all other commands."""
+        """Reply with `refusal` to the commands for which `refused` has true, and decide all other commands.
+
+        `refused` has one value for each command.
+        """
         for command, no in zip(commands, refused, strict=True):
             if no and isinstance(command, c.Send) and command.attempt is not None:
                 self._failed[command.session] = command.attempt

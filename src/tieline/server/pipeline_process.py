@@ -50,7 +50,7 @@ class PipelineProcess(Collector):
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the process. What it has not read is read by the next one."""
+        """End the process. The next process reads the rows that it has not read."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The stores of one hub or room, by the URL of its store: in the files of its home, or in a PostgreSQL database.
+"""The stores of one hub or room: in the files of its home or in a PostgreSQL database, as the URL of its store says.
 
 Used by: the assembly of a room. Uses: the stores. The main store is opened by `room.open_store`, before all others.
 """
@@ -96,7 +96,7 @@ class DatabaseStorage:
         self._home = home
 
     def open_store(self) -> Store:
-        """Open the main store, as the one hub that writes to it."""
+        """Open the main store for writing. Only one hub may do that at a time."""
         name = f"the hub of {self._home} on {socket.gethostname()} (process {os.getpid()})"
         store: Store = _postgres().PostgresStore(self._url, self._schema, name)
         return store
@@ -133,7 +133,7 @@ class DatabaseStorage:
 
 
 def _postgres() -> "ModuleType":
-    """Return the package of the PostgreSQL stores. Its driver is an extra."""
+    """Return the package of the PostgreSQL stores. Raise `ConfigError` if its driver (an extra) is not installed."""
     try:
         from tieline.stores import postgres  # noqa: PLC0415 - most hubs have no such store, and not its driver
     except ImportError as error:
@@ -161,7 +161,7 @@ def in_database(url: str) -> bool:
 
 
 def schema_of(home: Path) -> str:
-    """Return the schema of the database for a hub or room: each room has its own."""
+    """Return the name of the database schema for a hub or room. Each room has a schema of its own."""
     return f"tieline_{home.name}" if (home / ROOM_FILE).exists() else "tieline"
 
 
@@ -174,7 +174,7 @@ def store_folder(url: str, home: Path) -> Path:
 
 
 def synchronous(url: str) -> str:
-    """Return SQLite's setting of this name for the store `url`."""
+    """Return the value of SQLite's setting `synchronous` for the store `url`."""
     return "FULL" if url == "sqlite" else "OFF"
 
 

@@ -86,9 +86,10 @@ class Turns:
         return bool(self._waiting or self._kept) or not self._new.empty()
 
     def drain(self, timeout: float, stays: Callable[[Item], bool]) -> list[Item]:
-        """Remove and return all items but those that stay, for a caller that refuses them.
+        """Remove and return all items except those for which `stays` is true. The caller refuses the returned items.
 
-        Wait for the first one up to `timeout` seconds. Queued functions stay too, until the next `take`.
+        If the queue is empty, wait up to `timeout` seconds for the first item. Queued functions stay in the queue, too.
+        `take` returns to them later.
         """
         waiting = [entry.item for entries in self._waiting.values() for entry in entries]
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Certificates (X.509): makes one that is signed with its own key, and reads the host names in one.
+"""Certificates (X.509): makes a certificate that is signed with its own key, and reads the host names in a certificate.
 
 Used by: the hub's certificate. Uses: `cryptography`. Both happen rarely, and the library takes long to load, so this is
 a module of its own.

@@ -91,7 +91,10 @@ class _FirstCode(Struct, frozen=True):
 
 
 class LoginSessions:
-    """Service for the login sessions and authenticator apps of a hub. Keeps their tokens at the hub, and their file."""
+    """Service for the login sessions and authenticator apps of a hub.
+
+    It issues and revokes their tokens at the hub, and writes the file of logins.
+    """
 
     def __init__(
         self,

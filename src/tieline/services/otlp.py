@@ -340,7 +340,7 @@ def _repository(resource: _Resource | None) -> list[_KeyValue]:
 def _record(item: _Span | _LogRecord, named: list[_KeyValue], now_ms: int) -> TelemetryRecord:
     """Return one OpenTelemetry span or log record as plain values. `now_ms` is used as its time if it has no time.
 
-    `named` are attributes of its resource. Its own attributes count before them.
+    `named` are attributes of its resource. An attribute of the record itself replaces one of these with the same name.
     """
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
