@@ -70,7 +70,7 @@ class PostgresActivity:
 
     @property
     def erasing(self) -> bool:
-        """Return false: what the server does with old versions of rows is its own. See `ActivityStore.erasing`."""
+        """Return false: the hub cannot make PostgreSQL remove old versions of rows. See `ActivityStore.erasing`."""
         return False
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:

@@ -103,7 +103,10 @@ def explain(error: Exception, place: str) -> Exception:
 
 
 def lock_key(schema: str, what: str) -> int:
-    """Return the number of an advisory lock (a lock of the server that belongs to no table)."""
+    """Return the number of the advisory lock with the name `what` for this schema.
+
+    An advisory lock is a lock of PostgreSQL that belongs to no table.
+    """
     made = hashlib.blake2b(f"tieline {what} {schema}".encode(), digest_size=8).digest()
     return int.from_bytes(made, "big", signed=True)
 
@@ -220,7 +223,7 @@ class PostgresConnection:
 
     @property
     def lost(self) -> bool:
-        """True if the server, or the way to it, ended this connection."""
+        """True if this connection was lost, because the server ended it or cannot be reached any more."""
         return self._postgres.closed and not self._closed
 
     def reopen(self) -> None:
@@ -343,7 +346,7 @@ class PostgresConnection:
         return row
 
     def lock(self, key: int, wait_ms: int) -> bool:
-        """Take the advisory lock `key` for this connection. Return false if another one has it for that long."""
+        """Take the advisory lock `key`. Return false if another connection holds the lock for more than `wait_ms`."""
         self.select("set_lock_timeout", (str(wait_ms),))
         try:
             self._postgres.execute(_ENCODED["lock_writer"], (key,))
@@ -357,12 +360,15 @@ class PostgresConnection:
         return True
 
     def unlock(self, key: int) -> None:
-        """Give the advisory lock `key` back."""
+        """Release the advisory lock `key`."""
         self.select("unlock_writer", (key,))
 
     @contextmanager
     def instant(self) -> Iterator[None]:
-        """Let all reads inside see the database as it was at the first of them. No writes may be buffered."""
+        """Let all reads in the `with` block see the same state of the database. No writes may be buffered.
+
+        It is the state at the first read.
+        """
         self._renew()
         with self.explaining():
             self._postgres.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -400,5 +406,5 @@ def drop_schema(url: str, schema: str) -> None:
 
 
 def _about(name: str, schema: str, made: psycopg.Connection[Any]) -> bytes:
-    """Return a statement that names the schema."""
+    """Return the statement `name` with the name of the schema filled in."""
     return SQL(QUERIES[name]).format(schema=Identifier(schema)).as_bytes(made)

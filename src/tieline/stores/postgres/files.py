@@ -190,7 +190,8 @@ class PostgresBlobs:
     def open(self, digest: str) -> BinaryIO:
         """Open the stored bytes whose hash is `digest`, for reading.
 
-        The bytes are copied to a file without a name, so the reader can read all, even if they are deleted meanwhile.
+        The bytes are copied to a file without a name. So the reader can read all bytes, even if they are deleted
+        meanwhile.
         """
         copy = cast(BinaryIO, tempfile.TemporaryFile(buffering=0, dir=self._incoming))  # noqa: SIM115 - the reader closes it
         try:

@@ -1,9 +1,9 @@
-"""The search index in PostgreSQL: the words of each message as a `tsvector`, with an index of the server.
+"""The search index in PostgreSQL: the words of each message as a `tsvector`, with an index of PostgreSQL.
 
 The searcher uses it, on one thread and on its own connection. Committed messages are indexed later, some at a time, so
-a write never waits for the index. Messages are split into words here and not by the server, whose parser takes names of
-hosts, numbers and words with hyphens apart in other ways than the embedded index. The server finds the messages that
-have all words. Words of a phrase must also stand side by side, which is checked here.
+a write never waits for the index. Messages are split into words here and not by PostgreSQL, whose parser splits host
+names, numbers and words with hyphens in other ways than SQLite's index does. PostgreSQL finds the messages that have
+all words. Words of a phrase must also stand side by side, which is checked here.
 """
 
 import re
@@ -90,7 +90,7 @@ class PostgresSearch:
         """Index some new messages. Return true if work is left.
 
         While the log grows, do nothing unless the index is far behind, because writers need the processor more. See
-        `SearchIndex.work`. The server removes the entries of deleted messages.
+        `SearchIndex.work`. PostgreSQL itself removes the entries of deleted messages.
         """
         position, end, again = self._state()
         grows, self._looked = end != self._looked, end
@@ -99,7 +99,7 @@ class PostgresSearch:
         return self._take_in() if not grows or end - position > _BEHIND_MAX else False
 
     def start_over(self) -> None:
-        """Do nothing: a redaction has taken the words of its message out, and the next step takes in the new ones."""
+        """Do nothing. A redaction has already removed the old words from the index, and `work` adds the new words."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -147,7 +147,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _limited(said: Content) -> list[str]:
-    """Return the words of a message, each once, as many as the server takes."""
+    """Return the words of a message, each once, up to PostgreSQL's limit for a message."""
     found: dict[str, None] = {}
     size = 0
     for word in chain(words_of(said.title or ""), words_of(said.body[:_CHARACTERS_MAX])):

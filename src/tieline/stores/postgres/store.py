@@ -1,7 +1,8 @@
 """The PostgreSQL store: buffered writes, with one transaction and usually one round trip per commit.
 
 The broker (the hub's decision logic) uses it, on one thread. The SQL statements are in `queries.sql`, and the schema is
-in `schema/`. One hub writes at a time: it holds a lock of the server, and each commit checks that it still may.
+in `schema/`. Only one hub writes at a time. It holds a lock of the database, and each commit checks that the hub may
+still write.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,7 @@ _encode = msgspec.json.encode
 class PostgresStore:
     """The `Store` of a hub: members, messages, deliveries, channels, objectives and the main log, in one schema.
 
-    `hub` names this hub for people who start another one on the same database.
+    `hub` is a name for this hub. If somebody starts another hub on the same database, the error shows this name.
     """
 
     def __init__(self, url: str, schema: str, hub: str) -> None:
@@ -230,7 +231,7 @@ class PostgresStore:
     def redact(self, row: LogRow, offset: int, content: bytes) -> None:
         """Replace the content of a stored message. See `Store.redact`.
 
-        The server keeps the old version of the row until it is vacuumed, as it keeps its own write-ahead log.
+        PostgreSQL keeps the old version of the row until it vacuums the table, and its own write-ahead log.
         """
         self._prefetched.clear()
         self._append(row)
@@ -278,9 +279,9 @@ class PostgresStore:
             self._writer.check()
 
     def _recover(self, error: DiskError, commits: bool) -> bool:
-        """Wait until the server answers again, and take the place of the writer again.
+        """Wait until the database answers again, and become its writer again.
 
-        `commits` is true if a commit was on its way. Return true if this commit arrived. Raise the error if nobody
+        `commits` is true if a commit was interrupted. Return true if this commit is stored. Raise the error if nobody
         wants to wait.
         """
         self._connection.recover = None

@@ -1,4 +1,7 @@
-"""Rows of messages in PostgreSQL as values of the contract. A wire id may have any character, so it is bytes there."""
+"""Rows of messages in PostgreSQL as values of the contract.
+
+A wire id may have any character, so the database stores it as bytes.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,8 @@
-"""The place of the one hub that writes to a database: a lock of the server, and a claim that every commit checks.
+"""The writer of a database: the one hub that may write to it. It has a lock of PostgreSQL, and a claim.
 
-The lock ends with the connection, so a hub that was killed leaves it. The claim is a random text in the database. If
-the connection was lost and another hub has begun, commits of the first one fail, because the claim is not its own.
+The lock ends with the connection, so a hub that was killed does not keep it. The claim is a random text in the
+database, which every commit checks. If a hub loses its connection and another hub becomes the writer, commits of the
+first hub fail, because the claim is no longer its own.
 """
 
 from tieline.core.store import StoreError
@@ -12,9 +13,9 @@ _WAIT_MS = 3000
 
 
 class Writer:
-    """The place of this hub as the one that writes. `hub` names the hub for people.
+    """Makes this hub the writer of a database. `hub` is a name for this hub, for people.
 
-    Raise `StoreError` if another hub has the place.
+    Raise `StoreError` if another hub is the writer.
     """
 
     def __init__(self, connection: PostgresConnection, hub: str) -> None:
@@ -27,7 +28,7 @@ class Writer:
         self.take()
 
     def take(self) -> None:
-        """Take the place. It is free if no other hub is connected."""
+        """Become the writer. This works if no other hub is connected."""
         connection = self._connection
         if not connection.lock(self._key, _WAIT_MS):
             other = connection.one("writer")[0]
@@ -36,9 +37,9 @@ class Writer:
         self._claim, self.commits = connection.one("take_writer", (self._hub,))
 
     def resume(self) -> bool:
-        """Take the place again after an outage, as the hub that had it before. Return true if the last commit arrived.
+        """Become the writer again after an outage. Return true if the last commit before the outage is stored.
 
-        Raise `StoreError` if another hub has had the place meanwhile, so that this hub's memory is out of date.
+        Raise `StoreError` if another hub has been the writer meanwhile, so that this hub's memory is out of date.
         """
         connection = self._connection
         if not connection.lock(self._key, _WAIT_MS) and connection.one("writer")[1] == self._claim:
@@ -51,7 +52,7 @@ class Writer:
         return bool(commits == self.commits + 1)
 
     def number_commit(self) -> None:
-        """Add the number of the commit to the buffered writes. The commit fails if another hub has taken the place."""
+        """Add the number of the commit to the buffered writes. The commit fails if another hub is the writer now."""
         self._connection.write("number_commit", (self._claim, self.commits + 1))
 
     def committed(self) -> None:
@@ -64,5 +65,5 @@ class Writer:
         self._connection.commit()
 
     def release(self) -> None:
-        """Leave the place to the next hub, at once."""
+        """Release the lock, so that another hub can become the writer at once."""
         self._connection.unlock(self._key)

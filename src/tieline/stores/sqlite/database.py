@@ -225,8 +225,8 @@ def open_for_reading(path: Path) -> apsw.Connection:
 def upgrade_backups(home: Path) -> list[tuple[Path, tuple[int, ...]]]:
     """Return the backups that were made before upgrades of a home, oldest first.
 
-    Each has the schemas of its main database, activity and files; 0 for a database that was not there. They are in its
-    name, before its time, which older programs left out.
+    Each backup comes with the schema versions of its databases `main`, `activity` and `files`; 0 for a database that
+    was not there. The name of the file has these versions and then the time, which older programs left out.
     """
     found = [
         ((named["time"] or "", path.stat().st_mtime_ns), path, (*map(int, named["schemas"].split("-")), 0, 0)[:3])
@@ -240,7 +240,7 @@ _UPGRADE_BACKUP = re.compile(r"(?P<schemas>\d+(-\d+){0,2})(-(?P<time>\d{8}T\d{6}
 
 
 def _backup(home: Path) -> str:
-    """Return the path of the newest backup before an upgrade that this program can restore; `FILE` if there is none."""
+    """Return the path of the newest backup before an upgrade that this program can restore; else the word `FILE`."""
     known = [newest_version(schema) for schema in ("main", "activity", "files")]
     found = [
         path

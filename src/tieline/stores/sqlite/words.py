@@ -236,7 +236,7 @@ def _take_sent(event: bytes) -> tuple[bytes, bytes, bytes] | None:
     """Return the template of a message's event in two halves, and its values.
 
     The second half begins with the hash. So the first depends on sender and target, the second on the thread, and both
-    are often in memory. Return `None` if the hub does not write such an event.
+    are often in memory. Return `None` if the event does not have the form in which the hub writes it.
     """
     start = event.find(_DIGEST, _ID_END)
     end = start + len(_DIGEST) + 64
@@ -258,9 +258,10 @@ def _take_sent(event: bytes) -> tuple[bytes, bytes, bytes] | None:
 
 
 def _take_moved(event: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """Return the template of another event, no second half, and its values: keys of deliveries, if it has some.
+    """Return the template of an event of any other kind, an empty second half, and its values.
 
-    Return `None` if the keys are too long, or if the hub does not write such keys.
+    The values are keys of deliveries, if the event has some. Return `None` if they are too long, or do not have the
+    form in which the hub writes them.
     """
     start = event.find(_MOVED) + len(_MOVED)
     if start < len(_MOVED):

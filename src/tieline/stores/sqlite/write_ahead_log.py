@@ -89,7 +89,10 @@ class WriteAheadLog:
         self._room = 0
 
     def _make_room(self) -> None:
-        """Append zeros to the file. SQLite overwrites them, and reads a write-ahead log only up to where they begin."""
+        """Append zeros to the file, so that later commits only overwrite them.
+
+        SQLite reads a write-ahead log only up to the place where the zeros begin.
+        """
         try:
             file = os.open(self._file, os.O_WRONLY | os.O_APPEND)
             try:
