@@ -79,7 +79,7 @@ def ascii_name(name: str) -> str:
 
 
 def check_url(text: str) -> str:
-    """Return the address of a web site without a slash at its end, in ASCII. Raise `ValueError` if it is none."""
+    """Return the address of a web site in ASCII, without a slash at its end. Raise `ValueError` for other text."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError(f"{text!r} is no address of a hub: write https://HOST, or https://HOST:PORT")
@@ -109,7 +109,7 @@ class CannotListen(OSError):
 
 
 class BadPin(ValueError):
-    """Exception: the fingerprint in an address is none, or cannot be checked. The message has the address."""
+    """Exception: the fingerprint in an address is invalid, or cannot be checked. The message has the address."""
 
 
 def with_pin(url: str, fingerprint: str | None) -> str:
@@ -120,7 +120,7 @@ def with_pin(url: str, fingerprint: str | None) -> str:
 def split_pin(url: str) -> tuple[str, str | None]:
     """Return the address of a hub without the fingerprint at its end, and the fingerprint, or `None`.
 
-    Raise `BadPin` if the text there is no fingerprint, or if the address is not one with TLS: without TLS there is no
+    Raise `BadPin` if the text there is no fingerprint, or if the address does not use TLS: without TLS there is no
     certificate to check, and a client would send its token in clear text. Colons and upper case letters, as other
     programs print them, are accepted.
     """

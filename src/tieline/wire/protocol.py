@@ -146,7 +146,7 @@ class Server:
         """Return lines to print for the person who starts the hub.
 
         `http` is the URL of the hub for others, with the fingerprint of its certificate (see `split_pin`) if the hub
-        made that itself; `first` is true if the hub starts in this folder for the first time.
+        made the certificate itself; `first` is true if the hub starts in this folder for the first time.
         """
         del http, first
         return ()

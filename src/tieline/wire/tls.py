@@ -108,7 +108,8 @@ def open_http(url: str, seconds_max: float, *, verified: bool = True) -> http.cl
     """Return an HTTP client for the hub at `url`, which connects at the first request.
 
     `seconds_max` is the longest wait for the hub. Raise `BadPin` for a wrong fingerprint in the address. Without
-    `verified`, authority and name of the certificate do not matter, for requests that have no secret.
+    `verified`, the authority and the name of a certificate are not checked, but a fingerprint in the address still is.
+    Use this only for requests that contain no secret.
     """
     host = urlsplit(url).netloc.rpartition("@")[2]
     context = client_context(url)
@@ -179,7 +180,7 @@ class TlsListener(Acceptor):
 
 
 class _Secured(asyncio.Protocol):
-    """Makes the protocol of a connection when its handshake is done, and lets it take over."""
+    """Waits for the end of a connection's handshake. Then it makes the connection's protocol and hands over to it."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
         self._make = make

@@ -53,9 +53,10 @@ class _Item(Struct, frozen=True, array_like=True, tag_field="item"):
 
 
 class Submit(_Item, frozen=True, tag=1):
-    """A call of `Hub.submit`, or a part of one. A refusal in place of a command is its own reply.
+    """A call of `Hub.submit`, or a part of one.
 
-    The hub answers `Replies` with the same number. The number 0 asks for no replies.
+    If the worker itself refuses a command, its refusal takes the place of the command and becomes the reply. The hub
+    answers `Replies` with the same number. The number 0 asks for no replies.
     """
 
     number: int
@@ -78,7 +79,7 @@ class Forget(_Item, frozen=True, tag=3):
 
 
 class Tail(_Item, frozen=True, tag=4):
-    """A call of `Hub.tail`, under a number of the worker."""
+    """A call of `Hub.tail`. `number` is a number that the worker has chosen for it."""
 
     number: int
     session: SessionId
@@ -86,7 +87,7 @@ class Tail(_Item, frozen=True, tag=4):
 
 
 class Watch(_Item, frozen=True, tag=5):
-    """A call of `Hub.watch`, under a number of the worker."""
+    """A call of `Hub.watch`. `number` is a number that the worker has chosen for it."""
 
     number: int
     interest: Interest

@@ -47,13 +47,16 @@ class Connection(Stream):
     # Methods for the subclass and for the end of the link.
 
     def serve(self, end: LinkEnd[Any, Any], received: int) -> None:
-        """Pass all frames from now on to this end. The other side has taken `received` of its frames."""
+        """Pass all further frames to `end`, this side's end of the link.
+
+        `received` is the number of frames of this end that the other side has taken.
+        """
         self._frames.frame_bytes_max = FRAME_BYTES_MAX
         self.end = end
         end.connect(self, received)
 
     def fail(self, why: str) -> None:
-        """Give the connection up, and its link, because the other side breaks the rules."""
+        """Close the connection and end its link for good, because the other side breaks the rules."""
         if self.end is not None:
             self.end.fail(why)
         else:
@@ -61,7 +64,7 @@ class Connection(Stream):
         self.abort()
 
     def hold(self, held: bool) -> None:
-        """Let the other side wait: take no more frames and read nothing, or go on with both."""
+        """If `held` is true, stop reading, and take no more frames. If it is false, continue with both."""
         if held == self._held:
             return
         self._held = held

@@ -49,7 +49,7 @@ class Carrier(Protocol):
         """Close the connection at once."""
 
     def hold(self, held: bool) -> None:
-        """Let the other side wait."""
+        """Stop reading from the other side if `held` is true. Continue if it is false."""
 
 
 class LinkEnd(Generic[_In, _Out]):
@@ -101,23 +101,23 @@ class LinkEnd(Generic[_In, _Out]):
         self.grow(packed_bytes + _ITEM_BYTES)
 
     def grow(self, more_bytes: int) -> None:
-        """Count bytes of the last item. If the frame is large enough, it ends with this item."""
+        """Add the size of what the caller has added to the last item. If the frame is large enough now, end it."""
         self._bytes += more_bytes
         if self._bytes >= _FRAME_BYTES:
             self._encode()
 
     @property
     def last_item(self) -> _Out | None:
-        """The last item that was put and is not encoded yet. It may get more recipients; then call `grow`."""
+        """The last item that was put, if it is not encoded yet. Who adds recipients to it must call `grow`."""
         return self._items[-1] if self._items else None
 
     def hold(self, held: bool) -> None:
-        """Let the other side wait: take no more frames, or go on."""
+        """Take no more frames from the other side if `held` is true. Continue if it is false."""
         if self._connection is not None:
             self._connection.hold(held)
 
     def fail(self, why: str) -> None:
-        """Give the link up, for a reason that the log must have."""
+        """End the link for good, and write the reason `why` to the log."""
         log.warning("a link between the hub and a worker is broken", reason=why)
         self.give_up()
 
@@ -212,9 +212,9 @@ class LinkEnd(Generic[_In, _Out]):
         self._taken = taken
 
     def slow_down(self) -> None:
-        """Note that the other side is slow or away."""
+        """Note that the other side is slow, or not connected."""
         self._slow = True
 
     def speed_up(self) -> None:
-        """Note that the other side is there, and not slow."""
+        """Note that the other side is connected, and not slow."""
         self._slow = False

@@ -1,4 +1,4 @@
-"""The first frames of a link: a worker says who it is and which contract it speaks, and the hub lets it in or not.
+"""The first frames of a link: a worker sends its key and its version of the contract, and the hub accepts or refuses.
 
 Used by: both ends of a link. Uses: the version of the contract. These frames are JSON objects, and only get more
 fields, so that two programs with different contracts still understand why they cannot work together.
@@ -50,7 +50,10 @@ class LinkRefused(ConnectionError):
 
 
 def say_hello(key: str, link: str = "", received: int = 0) -> bytes:
-    """Return the first frame of a worker with this key. A worker that connects again says its `link` and `received`."""
+    """Return the first frame of a worker with this key.
+
+    A worker that connects again names its `link`, and the number of the hub's frames that it has taken (`received`).
+    """
     return msgspec.json.encode(Hello(key, contract_version(), __version__, link, received))
 
 

@@ -77,7 +77,7 @@ class _Connection(Connection):
         self.answer: asyncio.Future[Welcome] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say who this worker is."""
+        """Send the first frame of this worker."""
         self.begin(transport, UNSENT_BYTES_MAX)
         self.write(encode_frame(self._hello))
 
@@ -161,7 +161,7 @@ class _Link(LinkEnd[ToWorker, ToHub]):
         self.give_up()
 
     def use(self, connection: _Connection, welcome: Welcome) -> None:
-        """Go on with a connection to the hub."""
+        """Continue the link over a new connection to the hub. `welcome` is the hub's answer to the greeting."""
         if self.over or connection.ended:
             # The connection was lost, or the link was given up, while the answer was on its way.
             connection.abort()
@@ -380,7 +380,7 @@ class RemoteHub(Hub):
 
 
 def _pack_command(command: c.Command) -> Packed:
-    """Return a command as bytes. A command that has no bytes is refused, and the refusal takes its place."""
+    """Return a command as bytes. If it cannot be encoded, return a refusal in its place, which becomes its reply."""
     try:
         return pack(command)
     except UnicodeEncodeError:

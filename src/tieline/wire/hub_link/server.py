@@ -1,15 +1,16 @@
 """The hub's side of links: lets workers in, and passes their calls to the hub and its callbacks to them.
 
-Used by: the hub's process. Uses: the local hub, through the Hub port. What a worker may not do, the broker refuses: a
-worker has the rights of the hub's own protocols.
+Used by: the hub's process. Uses: the local hub, through the Hub port. A worker has the same rights as the hub's own
+protocols. The broker refuses everything else.
 
 **Order.** A worker's items are handled in their order, and the hub's callbacks become items in the order of the calls.
 So each session sees the same order as in one process.
 
 **Credit.** A worker has credit while its unsent bytes are few. Without credit, the hub reads nothing more from this
-worker, and makes it no offers: it notes the keys, and tells them by `Released` when the worker has read on. So slow
-workers hold back only their own clients. Notices, progress and activity cannot be asked for again, so they are sent all
-the same, up to a limit. Beyond it the link ends, which tells the worker's clients to read again.
+worker, and sends it no offers. The hub notes the keys of these offers, and sends the keys as `Released` when the worker
+has credit again. So slow workers hold back only their own clients. Notices, progress and activity cannot be asked for
+again, so they are sent even without credit, up to a limit. Above this limit the link ends, so that the worker's clients
+read everything again.
 
 **Loss.** A worker whose connection is lost has no credit. It has `GRACE_SECONDS` to connect again and to go on where
 the link was. Then the link ends, and all that the worker had ends with it: its sessions, watches and external inboxes.
@@ -119,7 +120,7 @@ class _Connection(Connection):
             self._deadline.cancel()
 
     def receive_greeting(self, payload: bytes) -> None:
-        """Let the worker in if it knows the key and speaks this contract, and find its link."""
+        """Accept the worker if it knows the key and has the same contract, and find its link."""
         server = self._server
         hello = check_hello(payload, server.key)
         if isinstance(hello, Hello) and hello.link and hello.link not in server.links:
@@ -239,12 +240,12 @@ class Link(LinkEnd[ToHub, ToWorker]):
             self._hub.submit((c.Detach(session),))
 
     def slow_down(self) -> None:
-        """Hold offers back and take nothing more, because the worker is slow or away."""
+        """Send no more offers and read nothing more, because the worker is slow or not connected."""
         super().slow_down()
         self._regulate()
 
     def speed_up(self) -> None:
-        """Tell the keys of the offers that were held back, and take more."""
+        """Send the keys of the offers that were held back, and read from the worker again."""
         super().speed_up()
         if self._grace is not None:
             self._grace.cancel()
@@ -333,7 +334,7 @@ class Link(LinkEnd[ToHub, ToWorker]):
         return known
 
     def _regulate(self) -> None:
-        """Read from the worker only while it reads, and while the hub answers."""
+        """Read from the worker only if the worker itself reads, and the hub has few unanswered commands."""
         self.hold(self._slow or self._unanswered >= _UNANSWERED_MAX)
 
     # Items to the worker.
