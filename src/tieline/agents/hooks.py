@@ -227,9 +227,9 @@ def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
 
 
 def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return the hooks that Tieline needs in a program's settings.
+    """Return the hooks that Tieline needs in a program's settings, each as a pair: the name of an event, and the hook.
 
-    Each is a pair: the name of an event, and the hook.
+    With `wake`, hooks that wait for a message and wake an idle agent are among them.
     """
     form = FORMS[program]
     shows = {"type": "command", "command": command, "timeout": form.timeout}

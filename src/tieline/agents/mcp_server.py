@@ -277,7 +277,7 @@ def _decode(line: bytes) -> Message:
 
 
 def _report(task: asyncio.Future[None]) -> None:
-    """Report the exception that ended a task to the event loop, if there is one.
+    """If a task ended with an exception, report the exception to the event loop.
 
     Without this report, a bug would stay hidden.
     """
