@@ -84,7 +84,10 @@ def _last_ms(home: Path) -> int:
 
 
 async def _back_up(home: Path, folder: Path, keep: int) -> bool:
-    """Make one backup, and write its result to the hub's log. Return true if it was made."""
+    """Make one backup, and write its result to the hub's log. Return true if it was made.
+
+    `keep` is the number of backups that stay in `folder`.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tieline.cli.main", "backup", str(folder), "--keep", str(keep), "--home", str(home)),
         stdin=asyncio.subprocess.DEVNULL,

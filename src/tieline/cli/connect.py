@@ -242,7 +242,10 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> "ConnectedProgram":
-    """Show a plan, carry it out if the user agrees, and test the connection. Return the result as a JSON document."""
+    """Show a plan, carry it out if the user agrees, and test the connection. Return the result as a JSON document.
+
+    With `yes`, the user is not asked. With `dry_run`, the plan is only shown.
+    """
     from tieline.cli.connect_canary import NOT_PROVED, try_connection
     from tieline.cli.documents import ConnectedProgram, PlannedFile
 

@@ -221,7 +221,7 @@ class RestoredHome(Struct, frozen=True):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """A fault that the doctor found: in the hub (with `why`), or in data beside it, which it may be able to repair."""
+    """A fault in the hub (with `why`), or in data beside the hub, which the doctor may be able to repair."""
 
     about: str
     fault: str | UnsetType = UNSET

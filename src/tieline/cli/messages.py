@@ -189,9 +189,9 @@ async def reply(
 async def _say_it(
     link: Link, target: str, text: str, parts: dict[str, Any], goal: "Goal", *, answers: bool = False
 ) -> None:
-    """Send a message through the hub, print the hub's answer, and wait as long as the user asked.
+    """Send a message through the hub, print the hub's answer, and wait as long as `goal` says.
 
-    With `answers`, acknowledge the message that this one answers.
+    `parts` are the optional fields of the message. With `answers`, acknowledge the message that this one answers.
     """
     json = goal.json
     client = await link.open_member(make=True)
@@ -440,7 +440,10 @@ async def history(
 
 
 async def _newest(client: "Client", place: str | None, limit: int, *, canaries: bool) -> "tuple[Message, ...]":
-    """Return the newest messages, at most `limit`. Without `canaries`, test messages are left out."""
+    """Return the newest messages, at most `limit`. With `place`, only messages with this member or in this channel.
+
+    Without `canaries`, test messages are left out.
+    """
     from tieline.cli.canary import is_canary
 
     found: list[Message] = []

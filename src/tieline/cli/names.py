@@ -44,7 +44,10 @@ async def check_place(client: "Client", place: str) -> None:
 
 
 async def warn_of_unknown(client: "Client", *targets: str) -> None:
-    """Print a warning for each target that does not exist, if that is no error: it may be created later."""
+    """Print a warning for each target that does not exist.
+
+    This is for targets that may be created later, so that an unknown one is no error.
+    """
     from tieline.cli.output import neutral_line, warn
 
     for target in targets:

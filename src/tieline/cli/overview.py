@@ -1,6 +1,6 @@
 """The overview: what `tieline --help` prints, on one screen of 80 columns and 40 lines.
 
-Used by: `main`. Commands that belong together share a line. The help of each command says the rest.
+Used by: `main`. Commands that belong together share a line. The help of each command has the details.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,8 @@
-"""The work after a batch: tell the hub the position, store the report in it, and send alerts if `--alerts` is given.
+"""The work after a batch: tell the hub the pipeline's position, store the report in the hub, and send alerts.
 
-Used by: `tieline pipeline run`. Uses: the report and the alerts. This work runs between batches, not within them. If a
-hub does not answer, no batch is lost, and the alerts are sent after a later batch.
+Used by: `tieline pipeline run`. Uses: the report and the alerts. Alerts are sent only with `--alerts`. This work runs
+between batches, not within them. If a hub does not answer, no batch is lost, and the alerts are sent after a later
+batch.
 """
 
 import os
@@ -46,8 +47,8 @@ class AfterBatch:
     def __init__(self, lake: "Lake", options: AlertOptions, where: Mapping[str, str] | None = None) -> None:
         """Prepare the work after each batch, for the tables in `lake`.
 
-        `where` are the options that name the log. The hub of this log is told the position up to which its rows were
-        read.
+        `where` are the options that name the log. After each batch, the hub of this log is told up to which position
+        the pipeline has read.
         """
         self._lake = lake
         self._where = where

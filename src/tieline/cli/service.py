@@ -1,7 +1,7 @@
 """`tieline service`: runs the hub as a service of systemd, for this user or for the whole system.
 
-Used by: a person who wants the hub to run without a terminal. Uses: `systemctl`. Every command can be repeated: it
-makes the state that it names, and says what it changed.
+Used by: a person who wants the hub to run without a terminal. Uses: `systemctl`. Every command can be repeated: it does
+only what is not done yet, and prints what it has changed.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The session of a command: its hub, its member, and its exit code.
 
-Used by: every command that talks to a hub. Uses: the SDK. `talks` adds the options for the hub and the speaker to a
-command, so that they are the same everywhere. `talks_anywhere` does so for commands that also work without a hub, on a
-spool.
+Used by: every command that talks to a hub. Uses: the SDK. `talks` adds the options that name the hub and the member to
+a command, so that they are the same everywhere. `talks_anywhere` does so for commands that also work without a hub, on
+a spool.
 """
 
 import inspect

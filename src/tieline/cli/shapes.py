@@ -95,9 +95,9 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """Return the types of what each command prints: by its path without `tieline`, then by the case.
+    """Return the types of the JSON documents of each command: by its path without `tieline`, then by the case.
 
-    The empty case is the usual one. The types of one command are alternatives.
+    A command prints one document, of one of these types. The usual case has an empty name.
     """
     found = {path: dict(cases) for path, cases in _OWN.items()}
     for extension in extensions():

@@ -144,7 +144,7 @@ async def find_thread(client: "Client", text: str) -> str:
 
 
 async def recent_threads(client: "Client") -> set[str]:
-    """Return the threads of the messages in the inbox and of the newest ones."""
+    """Return the threads of the messages in the inbox, and of the newest messages in the history."""
     return {message.thread for message in await _recent(client) if message.thread}
 
 

@@ -503,7 +503,7 @@ class TerminalSession:
         return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
 
     def _was_seen(self, delivery: Delivery | Item) -> bool:
-        """Return true if a person saw the delivery before this program started. Also count such deliveries.
+        """Return true if a person saw the delivery before this program started, and count such deliveries.
 
         With `inject` the result is always false, because then a delivery is for the program, and the program has not
         seen it.

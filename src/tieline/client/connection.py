@@ -31,7 +31,8 @@ async def connect(
     to any `member` (or `TIELINE_AGENT`). Without a member, the session belongs to an operator, who can manage members
     and read the log but cannot send messages. With `receive`, the hub pushes deliveries. `window` is the limit of
     deliveries that are pushed and not acknowledged yet. An address that ends with the fingerprint of the hub's
-    certificate (`https://HOST:PORT#sha256=…`) is for a hub that made its certificate itself: no other is trusted.
+    certificate (`https://HOST:PORT#sha256=…`) is for a hub that made its certificate itself: no other certificate is
+    trusted.
     """
     token = token or os.environ.get(TOKEN_VARIABLE)
     member = member or os.environ.get(MEMBER_VARIABLE)
