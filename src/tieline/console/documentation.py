@@ -1,6 +1,6 @@
 """The documentation at `/docs`: serves the built site. Everybody who reaches the HTTP port can read it.
 
-Used by: the console's page, which stands beside it. Uses: `docs/`, which `make docs` writes. A file is read and
+Used by: `site`, which also serves the console's page. Uses: `docs/`, which `make docs` writes. A file is read and
 compressed at its first request, on a thread, because some are large. The content security policy of a page allows the
 scripts of the site, and the page's inline scripts by their hashes. One script of the site adds a style, which is
 allowed by its hash too. Nothing is loaded from other hosts.

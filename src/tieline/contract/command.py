@@ -6,7 +6,7 @@ command has a sender. Commands of one connection are handled in the order in whi
 The base class of a command names the type of its reply: `Claim(Request[Claimed])`. A command that a member may give
 over the hub's own protocol is a `Request`. The frames (JSON messages) of that protocol and the methods of the SDK are
 generated from the requests, so run `make derive` after a change. The docstring of a frame is the first paragraph of the
-request's docstring. The docstring of an SDK method is all of it.
+request's docstring. The docstring of an SDK method is the whole docstring of the request.
 """
 
 from typing import Any

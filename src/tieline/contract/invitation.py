@@ -1,4 +1,7 @@
-"""Commands about invitations: secrets with which somebody who is no member can become one. They belong to `command`."""
+"""Commands about invitations: secrets with which somebody who is no member can become one.
+
+The module `command` exports them with all other commands.
+"""
 
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName

@@ -1,4 +1,7 @@
-"""Command about stuck deliveries: those that nobody saw for a while, and those that died. It belongs to `command`."""
+"""Command about stuck deliveries: those that nobody saw for a while, and those that died.
+
+The module `command` exports it with all other commands.
+"""
 
 from tieline.contract import reply as r
 from tieline.contract.request import Request

@@ -4,7 +4,7 @@ Only the hash of a secret is stored. An invitation ends by its time, by its numb
 with a member: with the member that made it, with the name that it is for, and with each member who joined with it,
 because each of them may know the secret.
 
-The *room token* is one of them, with the id `room`. It is in the configuration, has no end, and serves any number of
+The *room token* is one of them, with the id `room`. It is in the configuration, never expires, and serves any number of
 newcomers. When it is replaced or revoked, the hub stores the hash of the configured token as ended. So the token in the
 configuration stays refused after a restart, until somebody writes another one there.
 """

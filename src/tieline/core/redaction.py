@@ -46,8 +46,8 @@ class RedactionRules(Rules):
         """Replace the content of a message by a note. The journal erases it from the activity log, and replies.
 
         The journal erases the content twice. The first time is before the replacement, because the texts to erase are
-        still known then, even after a failure. The second time is after it, because an agent may have quoted the
-        message in between.
+        still known then, even after a failure. The second time is after the replacement, because an agent may have
+        quoted the message in between.
         """
         batch, reason = self._batch, command.reason.strip()
         if not session.operator:

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list[_T]:
-    """Return the first items that together have at most `bytes_max` bytes, but always at least one item."""
+    """Return the first items whose sizes (`size`) add up to at most `bytes_max` bytes, but always at least one item."""
     shown: list[_T] = []
     total = 0
     for item in items:
