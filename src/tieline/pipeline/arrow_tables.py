@@ -103,7 +103,7 @@ class ArrowTables:
         return (min(found), max(found)) if found else None
 
     def written(self, name: str, columns: Sequence[str], since_ms: int) -> pa.Table:
-        """Return the rows of the files that were written to a table after a time, and of older files beside them.
+        """Return the rows of the files that were written to a table after a time, and of older files that overlap.
 
         An older file is read only if its offsets overlap with those of a new file. So the result has both copies of a
         row that was added twice, even if one of them is older.

@@ -59,7 +59,7 @@ def make_report(lake: Lake, since_ms: int | None = None, window_ms: int | None =
 
 
 def report_with_ranges(lake: Lake) -> Report:
-    """Return the report over the last thirty days, which also contains those over the time spans in `RANGES`."""
+    """Return the report over the last thirty days, which also contains a report over each time span in `RANGES`."""
     tables = ArrowTables(lake)
     report = _report(tables, lake, None, _LONGEST_MS, ROWS_MAX)
     report.ranges = {name: _report(tables, lake, None, long, _RANGE_ROWS) for name, long in RANGES.items()}

@@ -261,7 +261,8 @@ def _chain(
 ) -> tuple[list[str], bool]:
     """Return the chain from a blocked objective to the last one that it waits for, and the member who must act there.
 
-    Each name is an objective or, at the end, a member (`@name`). Also return true if the chain leads back to itself.
+    `on` has the objectives and the members that each blocked objective waits for. In the chain, each name is an
+    objective or, at the end, a member (`@name`). Also return true if the chain leads back to itself.
     """
     chain = [name]
     while chain[-1] in on:

@@ -179,7 +179,8 @@ _decode_move = Decoder(_Move).decode
 def _moves(kinds: Sequence[str], events: Sequence[bytes]) -> dict[str, pa.Array]:
     """Return the columns of events that move deliveries, with null in all other rows.
 
-    An event that is damaged, or that moves very many deliveries, has null too: Spark reads its JSON.
+    The row of an event that is damaged, or that moves very many deliveries, has null too. Spark then reads the JSON of
+    this event.
     """
     places: list[int] = []
     found: list[tuple[Any, ...]] = []

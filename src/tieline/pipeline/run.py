@@ -317,7 +317,8 @@ def _hash_before(where: Mapping[str, str], end: int) -> str:
 def rewind(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: Stage = lambda name: None) -> Commit:
     """Remove the rows from the lake that its log does not have any more, after the hub was restored from a backup.
 
-    All tables are computed again from the rows that are in both the log and the lake. Return the new commit.
+    All tables are computed again from the rows that are in both the log and the lake. Return the new commit. `stage` is
+    called with the name of each step that begins.
     """
     with lake.held():
         flow = Flow(spark, lake, load_prices(lake), stage)
@@ -332,7 +333,10 @@ def rewind(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: Sta
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> Commit:
-    """Compute one table again from all log rows in the lake (bronze). Return the commit."""
+    """Compute one table again from all log rows in the lake (bronze). Return the commit.
+
+    `stage` is called with the name of each step that begins.
+    """
     with lake.held():
         return Flow(spark, lake, load_prices(lake), stage).rebuild([table])
 
@@ -340,7 +344,7 @@ def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda n
 def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: None) -> Commit:
     """Compute all tables again from all log rows in the lake. Return the commit.
 
-    A lake of an older format becomes Delta tables.
+    A lake of an older format becomes Delta tables. `stage` is called with the name of each step that begins.
     """
     with lake.held():
         flow = Flow(spark, lake, load_prices(lake), stage)
