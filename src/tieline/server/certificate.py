@@ -37,9 +37,9 @@ class Certificate:
     def context(self) -> ssl.SSLContext:
         """Return the TLS settings with the current certificate.
 
-        If a file has changed, read both again. If they cannot be used (perhaps only one of them is new yet), go on with
-        the certificate from before, and try again at the next connection: the reason may be outside the files, such as
-        permissions.
+        If a file has changed, read both again. If they cannot be used, for example because only one of them is new yet,
+        return the settings with the old certificate. Try again at each connection, because the reason may be outside
+        the files, such as permissions.
         """
         state: tuple[int, ...] = ()
         try:

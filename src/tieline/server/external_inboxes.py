@@ -267,7 +267,10 @@ class WaitingCommands:
             self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Tell the external inboxes which deliveries, kept for the hub, the last commit has settled (ended)."""
+        """Tell the external inboxes which deliveries the last commit has settled (ended).
+
+        The inboxes have kept these deliveries for the hub.
+        """
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)

@@ -123,7 +123,8 @@ def _certificate(home: Path, http: Http, host: str) -> Certificate | None:
 def _public(http: Http, certificate: Certificate | None, address: str) -> str:
     """Return the address of the hub for others, if it is not the one at which the hub listens; else an empty text.
 
-    Without a base URL, it is the name in the owner's certificate, because only this name fits the certificate.
+    It is the base URL or, without one, an address with the name in the owner's certificate, because clients accept this
+    certificate only for its own name.
     """
     host = certificate.host if certificate and http.tls_cert and not http.base_url else ""
     if host:

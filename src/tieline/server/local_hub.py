@@ -318,7 +318,11 @@ class LocalHub:
         return () if self._lost else self._broker.replaced(command)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
-        """Decide commands in order, and commit if somebody waits. Yield outcomes, each with some of the replies."""
+        """Decide commands in order, and commit if somebody waits. Yield outcomes, each with some of the replies.
+
+        If a commit fails and `retries` is not 0, decide each command in a transaction of its own, to find the one that
+        causes the error.
+        """
         broker, store = self._broker, self.health.store
         while True:
             resting = bool(store.rest_seconds)

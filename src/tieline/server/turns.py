@@ -88,8 +88,8 @@ class Turns:
     def drain(self, timeout: float, stays: Callable[[Item], bool]) -> list[Item]:
         """Remove and return all items except those for which `stays` is true. The caller refuses the returned items.
 
-        If the queue is empty, wait up to `timeout` seconds for the first item. Queued functions stay in the queue, too.
-        `take` returns to them later.
+        If the queue is empty, wait up to `timeout` seconds for the first item. Queued functions stay in the queue, too,
+        until the next `take`.
         """
         waiting = [entry.item for entries in self._waiting.values() for entry in entries]
         self._waiting.clear()
