@@ -1,4 +1,4 @@
-"""Lists of values as PostgreSQL arrays in its binary form, so that one statement inserts any number of rows.
+"""Lists of values as arrays in PostgreSQL's binary format, so that one statement inserts any number of rows.
 
 The PostgreSQL store uses this module for the columns of many rows. This is faster than the driver's own way: the driver
 sends lists as text, with two characters for each byte, and looks at each value to find the type.

@@ -172,7 +172,10 @@ def _expression(wanted: Sequence[Sequence[str]], terms: Sequence[Term]) -> str:
 
 
 def _has(said: Content, phrase: Sequence[str], prefix: bool) -> bool:
-    """True if the words of the phrase stand side by side in the body or the title."""
+    """True if the words of the phrase stand side by side in the body or the title.
+
+    With `prefix`, the last word of the phrase may be only the beginning of a word.
+    """
     *whole, last = phrase
     for text in (said.body[:_CHARACTERS_MAX], said.title or ""):
         words = words_of(text)

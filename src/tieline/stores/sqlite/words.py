@@ -99,7 +99,10 @@ class Words:
         return b"%c%b%b" % (len(head), head, values)
 
     def _pack_new(self, event: bytes, front: bytes, tail: bytes, values: bytes) -> bytes:
-        """Return an event as it is stored, if its head is not in memory."""
+        """Return an event as it is stored, if its head is not in memory.
+
+        `front` and `tail` are the halves of its template (`tail` may be empty), and `values` are its values.
+        """
         if _CONTROL.search(event):
             return event
         if not self._is_read:
