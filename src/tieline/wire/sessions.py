@@ -117,10 +117,10 @@ class Sessions:
         return cached
 
     async def ask(self, token: str, cached: CachedSession, make: Make, told: Told | None = None) -> Sequence[Reply]:
-        """Call `make` with the session's id, submit the commands that `make` returns, and return their replies.
+        """Call `make` with the id of the session `cached`, submit the commands that it returns, and return the replies.
 
-        If the session has already ended, open a new session for `token` and submit the commands there. `told` is as
-        for `ask_all`.
+        If the session has already ended, open a new session for `token` and submit the commands there. `told` is as for
+        `ask_all`.
         """
         replies = await ask_all(self._hub, make(cached.session), told)
         first = replies[0]

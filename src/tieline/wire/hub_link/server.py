@@ -1,4 +1,4 @@
-"""The hub's side of links: lets workers in, and passes their calls to the hub and its callbacks to them.
+"""The hub's side of links: accepts workers, passes their calls to the hub, and the hub's callbacks to the workers.
 
 Used by: the hub's process. Uses: the local hub, through the Hub port. A worker has the same rights as the hub's own
 protocols. The broker refuses everything else.
