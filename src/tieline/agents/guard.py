@@ -116,7 +116,7 @@ class Guard:
     def _end_group(self) -> None:
         """End the processes that the ended program left running in its process group.
 
-        They were started for this run.
+        These processes belong to this run.
         """
         deadline = time.monotonic() + GRACE_SECONDS
         for number in (signal.SIGTERM, signal.SIGKILL):

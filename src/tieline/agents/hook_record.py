@@ -124,7 +124,7 @@ def _path(folder: Path, session: str) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the records in `folder` that belong to programs that have ended, and those of hooks that were killed."""
+    """Remove the records in `folder` of programs that have ended and of hooks that were killed."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():

@@ -263,7 +263,7 @@ def _with(text: str, value: Any, outer: str, inner: str) -> str:
 def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
     """True if the hooks of Tieline in the settings are exactly the `wanted` hooks, each once.
 
-    Then nothing must be changed.
+    Then no change is needed.
     """
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     if hooks is None:

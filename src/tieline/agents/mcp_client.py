@@ -91,7 +91,7 @@ class McpClient:
 async def open_server(
     command: Sequence[str], variables: Mapping[str, str], errors: IO[Any]
 ) -> AsyncIterator[McpClient]:
-    """Start an MCP server by its command, open a session with it, and yield the client. The server is ended at the end.
+    """Start an MCP server by its command, open a session with it, and yield the client. At exit, end the server.
 
     The environment of the server has only the `variables`. The server writes its error output into the file `errors`.
     Raises `ServerFailed`, and `OSError` if the command cannot be run.

@@ -509,7 +509,7 @@ async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
 
 
 async def _end_session(pid: int) -> None:
-    """End the processes that an ended program left running in its process session. They were started for this run."""
+    """End the processes that an ended program left running in its process session, because they belong to this run."""
     signal_session(pid, signal.SIGHUP)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(HANG_UP_SECONDS):
