@@ -1,4 +1,4 @@
-"""An archive: one compressed file with everything that a hub's home keeps. Writes, checks and unpacks such files.
+"""An archive: one compressed file with all data in a hub's home. Writes, checks and unpacks such files.
 
 Used by: `tieline backup` and `tieline restore`. Uses: the files of a home, without the hub. SQLite's backup API copies
 each database as of one moment, and a hub that runs meanwhile never waits for it.
@@ -107,9 +107,9 @@ class Checked(Struct, frozen=True):
 
 
 def write_archive(home: Path, target: Path) -> Checked:
-    """Write everything that the hub in `home` keeps to the file `target`, check the file, and return the result.
+    """Write all data of the hub in `home` to the file `target`, check the file, and return the result of the check.
 
-    Until the file is complete and checked it has another name. If something fails, nothing is left of it.
+    The file has a temporary name until it is complete and checked. If something fails, no part of it stays.
     """
     with _staging(target.parent) as stage:
         written = stage / "archive"
@@ -217,7 +217,7 @@ def _locked(stage: Path) -> Iterator[None]:
 
 
 class _Writer:
-    """Adds the files of a home to an archive, in an order that keeps references whole; see the top of this module."""
+    """Adds the files of a home to an archive, in an order that keeps references valid: see the top of this module."""
 
     def __init__(self, tar: tarfile.TarFile, home: Path, stage: Path, target: Path) -> None:
         self._tar = tar
@@ -253,8 +253,9 @@ class _Writer:
     def _walk(self, folder: Path) -> Iterator[Path]:
         """Yield the files and folders in `folder`, at any depth, without those that are not copied.
 
-        Names come in reverse order, because the files of a Maildir move from `tmp` to `new` to `cur`: a file that moves
-        meanwhile is found once or twice, and never missed. Of links, only those to files in a home itself are followed.
+        Names come in reverse order. The files of a Maildir move from `tmp` to `new` to `cur`, so a file that moves
+        meanwhile is found once or twice, and never missed. Only links directly in a home that lead to files are
+        followed.
         """
         try:
             names = sorted((path.name for path in folder.iterdir()), reverse=True)
@@ -424,7 +425,7 @@ def _unpack(file: Path, into: Path, wanted: Callable[[str, bytes], bool]) -> Man
 
 
 def _safe(name: str) -> PurePosixPath:
-    """Return the path of a file in an archive. Raise `ArchiveError` if it leads out of the folder."""
+    """Return the name of a file in an archive as a path. Raise `ArchiveError` if it could lead out of a folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ArchiveError(f"the backup is not safe to unpack: it has a file {name!r}")

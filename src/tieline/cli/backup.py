@@ -1,4 +1,4 @@
-"""`tieline backup` and `tieline restore`: save everything that a hub keeps in one file, and make a home from it.
+"""`tieline backup` and `tieline restore`: save all data of a hub in one file, and make a home from such a file.
 
 Used by: a person, a timer, and `tieline serve --backup`. Uses: `archive`. Both commands work on the files of a home. A
 running hub does not take part in a backup, so it never waits for one.
@@ -103,7 +103,7 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
 
 
 def _refuse_used(home: Path) -> None:
-    """Raise `Failure` if there is something in `home` that a restored hub would mix with."""
+    """Raise `Failure` if the folder `home` already has files, because a restored hub would mix with them."""
     from tieline.cli.archive import DISK_FOLDER
     from tieline.wire.home import LOCK_FILE, RESTORE_FOLDER
 
@@ -117,7 +117,7 @@ def _refuse_used(home: Path) -> None:
 def _locked_home(home: Path) -> Iterator[None]:
     """Hold the lock of `home` during the `with` block, so that no hub and no other restore uses this folder.
 
-    If the block fails, a folder that was made for it is removed again.
+    If the folder was made here and the block fails, the folder is removed again.
     """
     from tieline.server.home import Home, HomeBusy
     from tieline.wire.home import LOCK_FILE

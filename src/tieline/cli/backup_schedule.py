@@ -1,4 +1,4 @@
-"""Regular backups of a running hub: runs `tieline backup` as a process of its own whenever a backup is due.
+"""Regular backups of a running hub: runs `tieline backup` whenever a backup is due.
 
 Used by: `tieline serve`. Each backup runs in a process of its own, because compressing and checking in the hub's
 process would slow its threads. A backup is due when the last one is older than the configured time. A restart of the

@@ -173,7 +173,7 @@ def complete_conversation(ctx: typer.Context, incomplete: str) -> _Found:
 
 
 def complete_thread(ctx: typer.Context, incomplete: str) -> _Found:
-    """Return the short forms of the threads of recent messages that begin with the text."""
+    """Return the short names of threads that begin with the text. Only the threads of recent messages are searched."""
     return _ask(ctx, incomplete, _threads)
 
 
@@ -183,17 +183,17 @@ def complete_reader(ctx: typer.Context, incomplete: str) -> _Found:
 
 
 def complete_waiting(ctx: typer.Context, incomplete: str) -> _Found:
-    """Return the numbers of waiting messages that begin with the text."""
+    """Return the message numbers that begin with the text, for the messages in the inbox."""
     return _ask(ctx, incomplete, _waiting)
 
 
 def complete_message(ctx: typer.Context, incomplete: str) -> _Found:
-    """Return the numbers of messages that begin with the text: waiting ones first, then recent ones, also sent ones."""
+    """Return the message numbers that begin with the text: first those in the inbox, then those of recent messages."""
     return _ask(ctx, incomplete, _messages)
 
 
 def complete_own_message(ctx: typer.Context, incomplete: str) -> _Found:
-    """Return the numbers of the member's own recent messages that begin with the text."""
+    """Return the message numbers that begin with the text, for the member's own recent messages."""
     return _ask(ctx, incomplete, _own_messages)
 
 

@@ -147,7 +147,7 @@ async def _try_hook(link: "Link", connection: "Connection", command: str, messag
     """Run the command of the hook as the agent program does after a prompt.
 
     Return a sentence that says what this proves. The hook should show the test message. Without a `scope` there is no
-    test message, and the hook must only run.
+    test message, and it is enough that the hook runs.
     """
     from tieline.agents.hook_record import FOLDER, FOLDER_VARIABLE, PUSHES_VARIABLE, forget
     from tieline.agents.run_folder import RUNS

@@ -63,7 +63,7 @@ def logs(home: Path) -> Iterator[DoctorFinding]:
 
 
 def reader_share(home: Path, name: str) -> tuple[float | None, Limits]:
-    """Return the share of its limits that the reader `name` has used up, and the limits: 1 means all of them.
+    """Return the share of its limits that the reader `name` has used up (1 means all), and the limits.
 
     The limits say for how long, and up to which size of the database, the hub keeps rows that a reader has not read.
     There is a share for each of the two logs, and the larger one is returned; `None` if the hub has no such reader.

@@ -26,7 +26,7 @@ def look_at_members(
 ) -> Iterator[DoctorFinding]:
     """Yield findings about members with too many waiting messages, and members who are away while messages wait.
 
-    A member has too many if their number is near `backlog_max`, the limit of the hub.
+    A member has too many if the number of its waiting messages is near `backlog_max`, the limit of the hub.
     """
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)

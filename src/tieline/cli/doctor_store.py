@@ -1,4 +1,4 @@
-"""Checks of the store in a hub's home: that its databases are whole, their schemas, and the audit chain.
+"""Checks of the store in a hub's home: its databases with their schemas, and the audit chain.
 
 Used by: `doctor`. Uses: the files, read without blocking a hub. Without `deep`, the checks are quick: they do not read
 the pages of large databases, and read only the end of the chain. With `deep`, they read everything.

@@ -1,8 +1,8 @@
 """The documents that commands print with `--json`, where no other part of Tieline has a type for them.
 
 Used by: the commands, and `shapes`, which makes a JSON Schema of all types. Uses: the types of the hub's own protocol.
-A document that only adds or leaves out fields of another type is derived from it, so that it follows that type. A
-command imports this module only when it prints JSON.
+Some documents only add fields to another type, or leave some out. They are derived from that type, so that they change
+with it. A command imports this module only when it prints JSON.
 """
 
 from collections.abc import Iterable, Sequence
@@ -97,7 +97,7 @@ class Erased(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A conversation that was resumed: if it was paused, and the number of messages that are delivered now."""
+    """A conversation after `resume`: if it was paused before (`paused`), and how many messages are delivered now."""
 
     thread: str
     paused: bool
@@ -116,7 +116,7 @@ class Allowed(Struct, frozen=True):
 
 
 class PlannedFile(Struct, frozen=True):
-    """A settings file of a program: if the change is needed, and its lines as a unified diff."""
+    """A planned change of a settings file. `changed` is true if the change is needed; `diff` has its lines."""
 
     path: str
     changed: bool
@@ -172,7 +172,7 @@ Speaker = derive(
 
 
 class RemovedMember(Struct, frozen=True):
-    """A member that was removed. `room_token_works` is true if it can still join with the room token it may know.
+    """A member that was removed. `room_token_works` is true if the room token, which it may know, is still valid.
 
     `room_token` is the new one, if the old one was replaced. `open_objectives` has the ids of the objectives that are
     still assigned to the member.
@@ -291,7 +291,7 @@ class LakeTable(Struct, frozen=True):
 
 
 class LakeReader(Struct, frozen=True):
-    """A lake as a reader of the logs: the limits for which the hub keeps unread rows, and the share that is used up."""
+    """A lake as a reader of the logs. `share` says how much of the limits for its unread rows is used up."""
 
     name: str
     wait_ms: int
@@ -302,7 +302,8 @@ class LakeReader(Struct, frozen=True):
 class LakeState(Struct, frozen=True):
     """The newest commit of a lake: its tables, and the rows that wait (`null` without a hub).
 
-    `reader` is `null` if the hub does not know the lake yet. `changed` is the reason if the lake is of another log.
+    `reader` is `null` if the hub does not know the lake yet. `changed` is the reason if the lake was made from another
+    log.
     """
 
     lake: str
@@ -347,7 +348,7 @@ class TableColumn(Struct, frozen=True):
 
 
 class TableState(Struct, frozen=True, rename={"sources": "from"}):
-    """A table of the pipeline. `tested_commit` is the last that its tests passed; `failed` is the test that failed."""
+    """A table of the pipeline. `tested_commit` is the last commit that passed its tests; `failed` is a failed test."""
 
     table: str
     about: str
@@ -383,6 +384,6 @@ class Problem(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The last line of stderr, if a command with `--json` does not end with 0."""
+    """The last line of stderr, if a command with `--json` has another exit code than 0."""
 
     error: Problem

@@ -77,9 +77,10 @@ class Extension:
         return ()
 
     def documents(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the types of the JSON documents that the protocol's commands print, and other commands without a hub.
+        """Return the types of the JSON documents that the protocol's commands print.
 
-        The keys are the path of a command and then the case, as in `shapes.shapes`.
+        Also return the types of those that other commands print without a hub. The keys are the path of a command and
+        then the case, as in `shapes.shapes`.
         """
         return {}
 

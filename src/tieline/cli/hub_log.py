@@ -1,6 +1,6 @@
 """The hub's own log: what it did and what failed, as lines of JSON in its home. `tieline logs` shows it.
 
-Used by: `serve`, which writes each line to stderr and to the file, and a person. Uses: one file, and one older file. So
+Used by: `serve`, which writes to the file in addition to stderr, and a person. Uses: one file, and one older file. So
 the log is there however the hub was started, and takes at most 16 MiB.
 """
 

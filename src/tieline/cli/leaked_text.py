@@ -41,7 +41,7 @@ class Leak(Struct, frozen=True):
 
 
 def known_backups(home: Path) -> list[Path]:
-    """Return the known backups of this hub: the last one, and those in its folder and in the configured folder."""
+    """Return the known backups of this hub: the last one, others in its folder, and those in the configured folder."""
     folders = []
     with contextlib.suppress(ConfigError, OSError):
         folders.append(in_use(home).section("backup", BackupSection).folder)

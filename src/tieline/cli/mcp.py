@@ -118,7 +118,7 @@ async def _serve_while(record: Path, serving: Coroutine[Any, Any, None]) -> None
 
 
 async def _removed(record: Path) -> None:
-    """Return when a file that exists is removed."""
+    """Wait until the file `record` is removed. If it does not exist yet, first wait until it exists."""
     import asyncio
 
     existed = False

@@ -1,4 +1,4 @@
-"""Names: finds out that a member, channel or objective does not exist, and which names are near.
+"""Names: finds out that a member, channel or objective does not exist, and which names are similar.
 
 Used by: commands whose request the hub does not refuse if a name is unknown, such as `history`. Uses: a session with a
 hub. The error message is the same as the hub's own.

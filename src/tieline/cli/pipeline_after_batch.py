@@ -85,7 +85,7 @@ class AfterBatch:
         """Store the report in the hub, and send the alerts that were not sent yet. Return the number of sent alerts.
 
         This is also of use without a new batch: a member may become silent while nothing happens. Call `complain` with
-        the reason if the hub does not take the report.
+        the reason if the hub does not accept the report.
         """
         from tieline.pipeline.checks import check_tables
         from tieline.pipeline.report import report_with_ranges

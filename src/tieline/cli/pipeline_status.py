@@ -74,7 +74,7 @@ def _print(head: "Commit", waiting: int | None, reader: "LakeReader | None") -> 
 
 
 def kept_for(lake: "Lake", where: Mapping[str, str]) -> "LakeReader | None":
-    """Return the limits for which a hub keeps rows that the lake has not read, and the share that is used up.
+    """Return the limits up to which a hub keeps unread rows for a lake, and the share of them that is used up.
 
     Return `None` if the hub does not know the lake as a reader yet, or if the hub is at a URL. For such a hub, its own
     `doctor` tells the limits.
@@ -95,7 +95,7 @@ def kept_for(lake: "Lake", where: Mapping[str, str]) -> "LakeReader | None":
 def kept_sentence(reader: "LakeReader", when: str = "") -> str:
     """Return a sentence with the limits of retention for a reader.
 
-    It ends with the share of the limits that "is used up". `when` replaces these words, such as "was used up before".
+    The sentence says which share of these limits "is used up". `when` replaces these three words.
     """
     waits = f"{reader.wait_ms // _DAY_MS} days or {reader.wait_bytes >> 30} GiB"
     used = f"{reader.share:.0%} of that {when or 'is used up'}"

@@ -1,7 +1,7 @@
 """`tieline pipeline tables`: every table and column, with its meaning, its sources, its age and its tests.
 
-Used by: `main`. Uses: the definitions of the tables, and the lake (the folder or URL of the tables). It needs no Spark
-session.
+Used by: `main`. Uses: the definitions of the tables, and the lake (the folder or URL of the tables). The command needs
+no Spark session.
 """
 
 from typing import TYPE_CHECKING, Annotated

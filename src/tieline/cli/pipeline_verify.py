@@ -1,4 +1,4 @@
-"""`tieline pipeline verify`: checks the audit chain and the stored data against it, on Spark.
+"""`tieline pipeline verify`: checks the audit chain, and compares the stored data with it, on Spark.
 
 Used by: `main`. Uses: `tieline.pipeline.verify`, which is imported only when the command runs.
 """

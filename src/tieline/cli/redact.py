@@ -1,4 +1,4 @@
-"""`tieline redact`: erases the content of a message for good, and looks if any file still has it.
+"""`tieline redact`: erases the content of a message for good, and checks that no file has it any more.
 
 Used by: the operator of a hub, on its machine. Uses: the SDK for the redaction, and the files of the home and of an
 adopted spool to check it.

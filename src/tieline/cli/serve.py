@@ -75,7 +75,7 @@ _HTTP_FLAGS = (
 
 
 def _all_flags() -> Iterator[tuple[str, Flag]]:
-    """Return all options of `tieline serve` that replace settings, each with its protocol, or `http`."""
+    """Yield all options of `tieline serve` that replace settings, each with the name of its protocol or `http`."""
     yield from ((_HTTP, flag) for flag in _HTTP_FLAGS)
     yield from ((protocol.name, flag) for protocol in protocols() for flag in protocol.flags)
 
@@ -367,7 +367,7 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
 
 
 def _first_steps() -> list[str]:
-    """Return the lines that the first start prints: the commands to a first message, and where to go on."""
+    """Return the lines that the first start prints: the commands that send a first message, and further commands."""
     tieline = own_name()
     return [
         f"  {tieline} member add alice --kind human",

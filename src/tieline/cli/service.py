@@ -232,7 +232,7 @@ def _check(options: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _check_system(unit: Unit) -> None:
-    """Refuse a service of the system without root, or whose user or folders are missing."""
+    """Raise `Failure` if a service of the system cannot be installed: without root, or without its user or folders."""
     import shlex
 
     user = unit.user

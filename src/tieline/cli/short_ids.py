@@ -191,7 +191,10 @@ def _several(text: str, what: str, names: Sequence[str]) -> Failure:
 
 
 async def _numbered(client: "Client", text: str) -> "list[Message]":
-    """Return the message with a number; nothing if the text is no number, or if the session may not see it."""
+    """Return a list with the message that has the number `text`.
+
+    The list is empty if `text` is no number, or if the session may not see the message.
+    """
     if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
         return []
     number = int(text)

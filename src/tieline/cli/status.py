@@ -1,7 +1,7 @@
 """`tieline status`: the state of the hub of this machine, on one screen.
 
 Used by: a person, a script, or the health check of a container. Uses: the hub's `run.json`, its health, an operator's
-session, and the files of the home. It changes nothing. `doctor` finds out more and takes longer.
+session, and the files of the home. The command changes nothing. `doctor` finds out more and takes longer.
 """
 
 import shutil

@@ -176,9 +176,9 @@ class Show:
     # Helpers of the scenes.
 
     def check(self, claim: str, expected: Any, found: Any) -> None:
-        """Add the statement `claim` to the verdict. It is true if `found` equals `expected`.
+        """Add the statement `claim` to the verdict. The statement is true if `found` equals `expected`.
 
-        The demo goes on even if the statement is false.
+        If it is false, the demo continues.
         """
         self.verdict.check(claim, expected, found)
 
