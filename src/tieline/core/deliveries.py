@@ -1,8 +1,9 @@
 """Changes the states of deliveries, from `pending` to `acked`, `expired` or `dead`.
 
-Every rule that has evidence about a delivery calls this module. It changes the inboxes, and collects the moves (status
-changes) for the log. It informs the followers, the loop rule and the holds about each move. If a member has an external
-inbox, the external inbox must reserve a delivery for the hub before the hub settles it (`core.external_inboxes`).
+Every rule that has evidence about a delivery calls this module. This module changes the inboxes, and collects the moves
+(status changes) for the log. It informs the followers, the loop rule and the holds about each move. If a member has an
+external inbox, the external inbox must reserve a delivery for the hub before the hub settles it
+(`core.external_inboxes`).
 """
 
 from tieline.contract.delivery import SETTLED, State, Step

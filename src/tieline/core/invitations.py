@@ -1,8 +1,8 @@
 """Invitations: secrets with which somebody who is no member can become one.
 
-Only the hash of a secret is stored. An invitation ends by its time, by its number of uses, by a command, or together
-with a member: with the member that made it, with the name that it is for, and with each member who joined with it,
-because each of them may know the secret.
+Only the hash of a secret is stored. An invitation ends when its time is over, when it was used as often as allowed, or
+by a command. It also ends when a member is removed who may know the secret: the member that made it, the member with
+the name that it is for, or a member who joined with it.
 
 The *room token* is one of them, with the id `room`. It is in the configuration, never expires, and serves any number of
 newcomers. When it is replaced or revoked, the hub stores the hash of the configured token as ended. So the token in the

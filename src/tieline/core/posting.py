@@ -1,8 +1,8 @@
 """Posting: gives an accepted message its id, sender and time, and stores it with its deliveries.
 
-`core.sending` uses this module for messages of members. Rules that send messages in the name of the hub use it too. It
-writes to the log and the inboxes, and tells the parts that track a new delivery: holds, deadlines, escalation, and the
-loop rule.
+`core.sending` uses this module for messages of members. Rules that send messages in the name of the hub use it too.
+This module writes to the log and the inboxes. It informs the parts that track a new delivery: holds, deadlines,
+escalation, and the loop rule.
 """
 
 import heapq

@@ -532,8 +532,8 @@ class Store(Protocol):
         """Delete old messages among the next `limit` messages, from the log offset `start` on.
 
         A message is deleted if `cutoff` allows it and its offset is not in `keep`. Return the offsets of the deleted
-        messages, and the offset from which to continue. It is `None` if no more messages are old enough to be deleted.
-        The log rows of deleted messages stay.
+        messages, and the offset from which to continue. This offset is `None` if no more messages are old enough. The
+        log rows of deleted messages stay.
         """
 
     def redact(self, row: LogRow, offset: int, content: bytes) -> None:

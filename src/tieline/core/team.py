@@ -92,10 +92,7 @@ class TeamRules(Rules):
         return TeamState(team)
 
     def _concerned(self, team: Team) -> list[Account]:
-        """Return the members whose permissions may change with the new `team`.
-
-        One of their presets (named sets of permissions) changes.
-        """
+        """Return the members with a preset (named set of permissions) that changes with the new `team`."""
         before = self._directory.team
         changed = {name for name in before.presets if team.presets.get(name) != before.presets[name]}
         # A new preset may have a name that somebody has among its words already.
