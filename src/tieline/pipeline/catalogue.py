@@ -95,7 +95,7 @@ BALANCES = (
 
 
 def about(name: str) -> str:
-    """Return what a row of a table is, in a sentence: the beginning of the docstring of its module."""
+    """Return a sentence about the rows of a table: the beginning of the docstring of the table's module."""
     if name == BRONZE:
         return "One row for each row of a log: its event as it was written, and the data beside it, without bodies."
     if name == activity.FOCUS.name:

@@ -52,7 +52,7 @@ class _Tests:
         self._whole = whole
 
     def of(self, table: str) -> list[tuple[str, str]]:
-        """Run the tests of a table. Return the failed ones: the test, and what is wrong, in words."""
+        """Run the tests of a table. Return a pair of texts for each failed test: the test, and what is wrong."""
         try:
             return [*self._unique(table), *self._balanced(table), *self._waiting(table)]
         except LakeError as error:

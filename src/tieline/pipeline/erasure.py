@@ -74,7 +74,7 @@ def deleted_windows(redactions: Iterable[tuple[int, str]]) -> list[tuple[int, in
 
 
 def _sent_ms(message_id: str) -> int:
-    """Return the time of a message, with which its id begins. If the id has none, return the earliest time."""
+    """Return the time with which a message's id begins. If the id has no time, return the earliest time."""
     digits = message_id.replace("-", "")[:12]
     return int(digits, 16) if set(digits) <= set(hexdigits) else DAY_MS
 

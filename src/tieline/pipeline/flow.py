@@ -250,7 +250,7 @@ class Flow:
     def _fold_late(
         self, batch: _Batch, orphans: list[DataFile]
     ) -> tuple[list[DataFile], list[DataFile], dict[str, int]]:
-        """Add states that arrived late to deliveries that are stored as closed: settled, or too old to stay open.
+        """Add late states to deliveries that are stored as closed, because they are settled or too old to stay open.
 
         `orphans` are files of states whose delivery is not among the open ones. The table `inboxes` has the day of each
         such delivery. Of that day, only files that contain one of these deliveries are rewritten. Return the new

@@ -149,5 +149,5 @@ OF_TABLE = {
 
 
 def meaning(table: str, column: str) -> str:
-    """Return the meaning of a column. Raise `KeyError` if nobody wrote it down."""
+    """Return the meaning of a column. Raise `KeyError` if it has no meaning here."""
     return OF_TABLE.get(table, {}).get(column) or COMMON[column]

@@ -51,9 +51,9 @@ def make_report(lake: Lake, since_ms: int | None = None, window_ms: int | None =
     """Return the report of a lake: over all time, from a time on, or over the last time span of a length.
 
     With `since_ms`, leave out each minute, hour or day that ended before this time. With `window_ms`, the time span
-    ends with the log; a number of whole days begins at midnight (UTC), and the last day counts as one. In both cases,
-    the report is compared with the time span of the same length before. If the last day is not over, this earlier time
-    span ends at the same time of day.
+    ends with the log; if it is a number of whole days, it begins at midnight (UTC), and the last day counts as a whole
+    day. In both cases, the report is compared with the time span of the same length before. If the last day is not
+    over, this earlier time span ends at the same time of day.
     """
     return _report(ArrowTables(lake), lake, since_ms, window_ms, ROWS_MAX)
 
@@ -234,7 +234,7 @@ def _figures(report: Report | _Compared, *, by_hour: bool) -> Iterator[tuple[tup
 
 
 def _weight(change: Change) -> float:
-    """Return how much a change matters: large numbers that differ by a large share come first."""
+    """Return the weight of a change: it is high if a large number has changed by a large share."""
     most = max(change.now, change.before)
     scale = most * 1000 if "usd" in change.what else most
     return abs(change.now - change.before) / most * math.log1p(scale)

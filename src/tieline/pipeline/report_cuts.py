@@ -49,7 +49,7 @@ def _edges(tables: ArrowTables, part: Window) -> list[pa.Table]:
 
 
 def _answers(tables: ArrowTables, part: Window) -> pa.Table:
-    """Return a row for each message in a part of a day that answers another member's message."""
+    """Return a row for each message in the time span `part` that is an answer to another member's message."""
     is_reply = pc.field("reply_to").is_valid()
     new = tables.read("messages", ("sender", "reply_to", "sent_ms"), part, time="sent_ms", where=is_reply)
     if not new.num_rows:

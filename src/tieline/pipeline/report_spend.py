@@ -26,7 +26,7 @@ _TIME_BITS = 42
 
 
 def spent(tables: ArrowTables, within: Window, sums: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the model calls of a time span twice: as `scope` with the column `scope`, and as `thread` with that column.
+    """Yield the model calls of a time span twice: as `scope` with the column `scope`, and as `thread` with `thread`.
 
     Each table also has the columns of the member and of the `sums`. The time span is extended to whole hours, as in the
     table `llm`.

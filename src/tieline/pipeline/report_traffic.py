@@ -82,7 +82,7 @@ class Traffic:
     # Sums.
 
     def totals(self) -> Totals:
-        """Return the totals of the time span. What waits now, and model calls, are not counted here."""
+        """Return the totals of the time span. Waiting deliveries and model calls are not counted here."""
         pace = self._mixed("storms", ("messages",), "members", {"messages": "sent"})
         moves = self._mixed("backlog", ("arrived",), "members", {"arrived": "received"})
         refused = self._day_rows("failures", ("kind", "count"))

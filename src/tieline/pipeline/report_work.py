@@ -160,7 +160,7 @@ class Work:
         return self._objectives
 
     def objectives(self, most: int) -> tuple[list[Objective], int]:
-        """Return the objectives that were open in the time span, newest first, and the number of left out ones.
+        """Return the objectives that were open in the time span, newest first, and the number of omitted ones.
 
         `most` is the largest number of objectives in the list.
         """
@@ -187,8 +187,8 @@ class Work:
     def _blocked_ms(self, over_ms: int | None, since_ms: int | None) -> int | None:
         """Return the time in milliseconds for which an objective was blocked.
 
-        `over_ms` is the sum of the blocks that have ended. `since_ms` is the start of a block that has not ended; it
-        counts until the end of the log.
+        `over_ms` is the total length of the blocks that have ended. `since_ms` is the start of a block that has not
+        ended; it counts until the end of the log.
         """
         return over_ms if since_ms is None else (over_ms or 0) + max(0, (self._to_ms or 0) - since_ms)
 

@@ -216,7 +216,7 @@ _MOVES = frozenset(MOVES)
 
 
 def _expanded(ranges: list[tuple[int, int]]) -> Sequence[int] | None:
-    """Return all keys of some ranges. Return `None` if they are very many, or not keys of deliveries."""
+    """Return all keys of some ranges. Return `None` if there are very many, or if they are not keys of deliveries."""
     if len(ranges) == 1:
         # Nearly all events move one delivery.
         first, last = ranges[0]

@@ -247,7 +247,7 @@ class _Batches:
         return heard.result()
 
     def bring(self, work: Callable[[], Commit | None]) -> None:
-        """Call `work` on another thread, so that it can be stopped. It adds a batch to the lake.
+        """Call `work`, which adds a batch to the lake, on another thread, so that the run can be stopped meanwhile.
 
         Then count the commit that `work` returns in the summary.
         """

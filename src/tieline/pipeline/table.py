@@ -139,7 +139,7 @@ class Gold:
         """Return a query (SQL text) for rows with the columns that the merge needs.
 
         These columns are the keys, the measures, and the numbers of measures of the kind `sorted`. `where` filters the
-        rows, and `by` has the expressions by which they are summed up.
+        rows. `by` has the expressions by which the rows are grouped and summed up.
         """
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
