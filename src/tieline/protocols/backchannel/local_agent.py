@@ -2,7 +2,7 @@
 
 Used by: the adoption. Uses: the Hub port through a pump, and the agent's local inbox. The agent's session lasts as long
 as the hub uses the spool, so that the agent counts as present. The agent's deliveries become files in the inbox, where
-the agent's own programs find them. If a file is gone from the inbox, a program took it. Its delivery is then
+the agent's own programs find them. If a file is gone from the inbox, a program took it. The delivery is then
 acknowledged.
 """
 

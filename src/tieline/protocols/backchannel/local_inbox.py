@@ -1,8 +1,8 @@
 """A local inbox: the unread files of one local agent. Each file is a delivery of the hub, and any program can take it.
 
 Used by: the local agent, which puts deliveries here, and reserves them for the hub before the hub settles them. Uses:
-the disk. Each inbox has one lock. It is held only for a rename or two, and makes the rename and its note in memory one
-step. Three rules make sure that each delivery is handled exactly once, even if the hub crashes:
+the disk. Each inbox has one lock. It is held only for a rename or two, so that a rename and the note about it in memory
+happen in one step. Three rules make sure that each delivery is handled exactly once, even if the hub crashes:
 
 - A delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (the file `hub/placed` has its key,
   synced), and then *shown* (renamed into `new/`). After a crash, a delivery that is not marked is staged again. A

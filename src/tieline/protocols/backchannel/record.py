@@ -1,7 +1,7 @@
 """The record of an agent as JSON: its name, its channels, and when it was last seen.
 
-Used by: the spool, the relay. Uses: nothing. Other programs write these files too and may store keys that we do not
-know, so a record is changed key by key and never replaced by a new one.
+Used by: the spool, the relay. Uses: nothing. Other programs write these files too and may store keys that are unknown
+here. So a record is changed key by key, and never replaced by a new one.
 """
 
 from collections.abc import Sequence
