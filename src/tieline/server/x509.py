@@ -1,7 +1,7 @@
 """Certificates (X.509): makes a certificate that is signed with its own key, and reads the host names in a certificate.
 
-Used by: the hub's certificate. Uses: `cryptography`. Both happen rarely, and the library takes long to load, so this is
-a module of its own.
+Used by: the hub's certificate. Uses: `cryptography`. Certificates are rarely made or read, and the library takes long
+to load, so this is a module of its own.
 """
 
 from datetime import UTC, datetime, timedelta
