@@ -365,9 +365,9 @@ class PostgresConnection:
 
     @contextmanager
     def instant(self) -> Iterator[None]:
-        """Let all reads in the `with` block see the same state of the database. No writes may be buffered.
+        """Let all reads in the `with` block see the database as it was at the first of them.
 
-        It is the state at the first read.
+        No writes may be buffered.
         """
         self._renew()
         with self.explaining():

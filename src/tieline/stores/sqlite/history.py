@@ -1,9 +1,9 @@
 """History in the SQLite store: finds the messages of a query by their targets and senders.
 
-The store uses this module. It reads two indexes: the messages by target, and the trail (an index of the messages by
-sender and target). A query needs several walks. Each walk reads, in order, the offsets of messages to one target, or
-from one sender to one target. The walks are merged. So a page costs one read for each walk, and one for each message of
-the page. The number of stored messages does not matter.
+The store uses this module. This module reads two indexes: the messages by target, and the trail (an index of the
+messages by sender and target). A query needs several walks. Each walk reads, in order, the offsets of messages to one
+target, or from one sender to one target. The walks are merged. So a page costs one read for each walk, and one for each
+message of the page. The number of stored messages does not matter.
 """
 
 from collections.abc import Iterator

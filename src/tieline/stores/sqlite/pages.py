@@ -1,8 +1,8 @@
 """Reads the logs in a hub's data folder from outside the hub, page by page: the rows, and the data stored with them.
 
-The pipeline uses this module, and so does the route that serves logs to other machines. It has its own read-only
-connections. Each page is one short transaction. So the hub can write meanwhile, and can run a checkpoint of its
-write-ahead log between two pages.
+The pipeline uses this module, and so does the route that serves logs to other machines. This module has its own
+read-only connections. Each page is one short transaction. So the hub can write meanwhile, and can run a checkpoint of
+its write-ahead log between two pages.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """The search index in its own database file, `search.db`: a full-text index (FTS5) of the messages.
 
-The searcher uses it, on one thread. It reads the messages from `tieline.db`, which is attached for reading. Committed
-messages are indexed later, some at a time, so a write never waits for the index. The index also stores the log position
-up to which messages are indexed, and the last redaction before the index was begun. If the index is damaged, was made
-from another log, or is older than the last redaction, it is rebuilt. The SQL statements are in `queries.sql`, and the
-schema is in `schema/`.
+The searcher uses this module, on one thread. The messages are read from `tieline.db`, which is attached for reading.
+Committed messages are indexed later, some at a time, so a write never waits for the index. The index also stores the
+log position up to which messages are indexed, and the last redaction before the index was begun. If the index is
+damaged, was made from another log, or is older than the last redaction, it is rebuilt. The SQL statements are in
+`queries.sql`, and the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence

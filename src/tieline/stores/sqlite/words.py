@@ -159,7 +159,8 @@ class Words:
     def unpack(self, event: bytes) -> bytes:
         """Return an event as `pack` got it.
 
-        If somebody changed an event so that it cannot be unpacked, it is returned as it is. It does not match its hash.
+        If somebody changed an event so that it cannot be unpacked, return it unchanged. Then it does not match its
+        hash.
         """
         if not event or event[0] > _HEAD_BYTES_MAX:
             return event

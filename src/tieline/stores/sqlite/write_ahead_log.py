@@ -42,7 +42,7 @@ class WriteAheadLog:
         self.trouble = ""
 
     def follow(self, connection: apsw.Connection) -> None:
-        """Count the pages that this connection writes. It must be the only one that writes."""
+        """Count the pages that this connection writes. No other connection may write."""
         self._connection = connection
         connection.set_wal_hook(self._committed)
 
