@@ -82,7 +82,7 @@ class Documentation:
         )
 
     async def _file(self, name: str) -> StaticFile | None:
-        """Return a file of the site by its name; `None` if the site has none of this name."""
+        """Return a file of the site by its name; `None` if the site has no file with this name."""
         if name not in self._files:
             # Only names that were listed are read, so that no request reaches another file.
             if self._names is None or name not in self._names:

@@ -5,9 +5,9 @@ versions of the hub wrote hashes that do not cover the time. The report has the 
 covers the time.
 
 Completeness: every message has a `send` row with the hash of the stored message, or a later `redact` row with this
-hash. Every stored status change of a delivery (a step) has the log row that made it. Every delivery that a snapshot
-shows as settled has the row that settled it. Every objective, and every entry of its event log, has a row in the main
-log. Every row about an objective has an entry in the event log of the objective.
+hash. For every stored status change of a delivery (a step), the log has the row that made it. For every delivery that a
+snapshot shows as settled, the log has the row that settled it. Every objective, and every entry of its event log, has a
+row in the main log. Every row about an objective has an entry in the event log of the objective.
 
 The audit reads in log order, so it never holds the whole log in memory.
 """

@@ -284,7 +284,7 @@ class Broker(Memory):
         return outcome
 
     def _handle_before(self, fault: Fault, commands: Sequence[c.Command], *, releases: bool) -> Outcome:
-        """Roll back because of a fault, and handle again only the commands before it. Refuse the command at fault."""
+        """Roll back because of a fault. Handle again only the commands before the one at fault, and refuse that one."""
         self.roll_back()
         outcome = self.handle(commands[: fault.index], releases=releases)
         # If an earlier command failed this time, the caller passes all commands after that one again.

@@ -189,7 +189,7 @@ class Channels:
     def describe(self, name: ChannelName) -> ChannelView:
         """Return the data of the active channel with this name.
 
-        If there is no such channel, the result has only the name and the subscribers.
+        If no such channel is stored, the result has only the name and the subscribers. `#general` is an example.
         """
         channel = self._by_name.get(name)
         if channel is not None:

@@ -57,7 +57,7 @@ class _Invitation(Struct, frozen=True, omit_defaults=True):
 
 
 class _Kept(Struct, frozen=True, omit_defaults=True):
-    """All stored invitations, and the configured room token that was replaced, as a hash."""
+    """All stored invitations, and the hash of the configured room token if this token was replaced."""
 
     invitations: tuple[_Invitation, ...] = ()
     ended_room: str = ""
@@ -136,7 +136,7 @@ class InvitationBook:
         self._save()
 
     def end_with(self, account: Account, by: str) -> None:
-        """End the invitations that a removed member made, that are for its name, or with which it joined."""
+        """End the invitations that a removed member made, those for its name, and those with which it joined."""
         name = account.name.casefold()
         known = [
             one

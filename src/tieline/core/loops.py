@@ -346,7 +346,10 @@ class Loops:
     def note(
         self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
     ) -> None:
-        """Remember an accepted message, with its cause and its hops (number of answers that led to it; `judgement`)."""
+        """Remember an accepted message, with the cause and the number of hops in `judgement`.
+
+        The hops are the number of answers that led to the message.
+        """
         if content.kind is not Kind.CHAT:
             return
         target, hops = str(content.target), judgement.hops

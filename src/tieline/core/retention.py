@@ -54,7 +54,7 @@ class Retention:
     def start_over(self) -> None:
         """Stop the running pass over the messages, and begin a new one soon.
 
-        The reason is a rollback. After it, the hub may still need messages that the pass would delete.
+        Call this after a rollback, because the hub may then still need messages that the pass would delete.
         """
         if self._keep is not None:
             self._keep = None

@@ -1,4 +1,7 @@
-"""Streams: one ordered sequence per (topic, sender, recipient). Finds the deliveries that a recipient missed."""
+"""Streams: one ordered sequence of messages for each topic, sender and recipient.
+
+The module finds the deliveries that a recipient missed.
+"""
 
 from collections.abc import Collection
 
