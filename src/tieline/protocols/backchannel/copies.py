@@ -49,7 +49,7 @@ class RedactedMessages:
 
 
 class Redactions:
-    """Redactions of messages in one spool: each begins with a notice of the hub, and ends when no file has the content.
+    """All running redactions in one spool. A redaction ends when no file has the redacted content any more.
 
     `wait_idle` waits for the files that are being written, which may have the old content. `spool_thread` makes all
     changes.
@@ -90,7 +90,7 @@ def redact_copies(root: Path, message: Message, ids: MessageIds) -> None:
     """Write the note of a redacted message into all files of the message in the spool `root`. Call this on a thread.
 
     The files are written in place and keep their names, so that a reader who takes one meanwhile gets the note too. A
-    file that is moved during a look may be missed, so look again until nothing is left to write.
+    search may miss a file that is moved meanwhile, so the function searches again until no file has the old content.
     """
     name = ids.of(message)
     document = msgspec.json.encode(received(message, ids) | {"id": name})

@@ -84,7 +84,7 @@ class LocalAgent:
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
         """Open the agent's session with the hub. If no member has the agent's name yet, the hub makes the member.
 
-        Without `credential`, the session is opened as by a local program of the hub's own user.
+        Without `credential`, the session has the rights of a local program of the hub's own user.
         """
         pump = self._pump = SessionPump(self._hub, self)
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()

@@ -75,7 +75,7 @@ class Registrar:
         self._wrong.count(address, now_ms)
 
     async def find(self, secret: str) -> InvitationView | Refusal | None:
-        """Return the invitation with this secret. Return `None` if there is none with which somebody can join.
+        """Return the invitation with this secret. Return `None` if nobody can join with it.
 
         Return a refusal if the hub refuses the request.
         """
@@ -110,8 +110,8 @@ class Registrar:
     async def register(self, name: MemberName, secret: str | None, now_ms: int) -> Registered | Member | Refusal:
         """Make a member with this name, and return the member with its token.
 
-        `secret` is the one of an invitation; `None` if everybody may register. If the name is in use, return the member
-        that has the name. If the hub refuses, return the refusal.
+        `secret` is the secret of an invitation; `None` if everybody may register. If the name is in use, return the
+        member that has the name. If the hub refuses, return the refusal.
         """
         session = await self._attach()
         if isinstance(session, Refusal):

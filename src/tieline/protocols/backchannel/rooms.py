@@ -65,7 +65,7 @@ class RoomCreation:
     async def create(self, scope: Scope, find: FindInvitation) -> Answer:
         """Answer `POST /v1/rooms`: make a room and return its id and token, or refuse.
 
-        `find` returns the invitation with a secret. Only the room token allows to make rooms.
+        `find` finds an invitation by its secret. It is called to check if the request has the room token.
         """
         if self._rooms is None or self._policy == "off":
             return _OFF

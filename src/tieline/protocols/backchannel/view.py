@@ -274,7 +274,8 @@ def agent(
 ) -> Agent:
     """Return a member as an agent's record. For a connected member, the time of `lastSeen` is now.
 
-    `channels` has the channels of each member. `token` is given only if the token is new.
+    `channels` has the channels of each member. `token` is the agent's token if it is new; otherwise the record has no
+    token.
     """
     member = presence.member
     seen_ms = now_ms if presence.sessions else presence.last_seen_ms

@@ -353,7 +353,7 @@ async def acknowledge_answered(
     """Acknowledge messages that the member of `client` answered, if they still wait in its inbox.
 
     An agent knows such a message from a hook of its program, or from a tool, and not from a push. `named` is the
-    evidence that the member has seen a message, `answered` that it has handled it.
+    evidence that the member has seen a message. `answered` is the evidence that it has handled the message.
     """
     if not message_ids:
         return

@@ -154,7 +154,7 @@ async def _register(
 def _check_certificate(url: str, before: str | None, now: str | None) -> None:
     """Raise `Failure` if the certificate of the hub at `url` is another one than before.
 
-    `before` and `now` are fingerprints, or `None` for a certificate that an authority vouches for.
+    `before` and `now` are fingerprints, or `None` for a certificate that an authority has signed.
     """
     if before == now:
         return
