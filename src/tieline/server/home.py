@@ -28,7 +28,7 @@ class HomeBusy(Exception):
 
 
 class HalfRestored(OSError):
-    """Raised if the home is not whole, because a process that restored it was killed."""
+    """Raised if the home is incomplete, because a process that restored it was killed."""
 
 
 def is_free(path: Path) -> bool:

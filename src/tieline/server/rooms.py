@@ -96,7 +96,7 @@ class _Known:
         self.lock = asyncio.Lock()
 
     def is_used_since(self, used_at: float) -> bool:
-        """Return true if the room answers a request now, or if its last use is no longer at the time `used_at`."""
+        """Return true if the room was used after the time `used_at`, or if it answers a request now."""
         return bool(self.users) or self.used_at != used_at
 
 
