@@ -1,7 +1,8 @@
 """One connection to PostgreSQL, for one thread: buffered writes, one transaction per commit, and reads in between.
 
-The stores of this package use it. Writes wait in a queue. They travel together, without waiting for each answer, when
-a read must see them or when the store commits. So a batch usually costs one round trip and one sync of the server.
+The stores of this package use it. Writes wait in a queue. The connection sends them together, without waiting for each
+answer, when a read must see them or when the store commits. So a batch usually costs one round trip and one disk sync
+of the database server.
 """
 
 import hashlib
@@ -72,7 +73,7 @@ _SHUTDOWNS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTime
 
 
 def place_of(url: str) -> str:
-    """Return the database that a URL names, for people: without the password."""
+    """Return a text for people that names the database in a URL, without the password."""
     try:
         named = conninfo_to_dict(url)
     except psycopg.Error:
@@ -223,7 +224,7 @@ class PostgresConnection:
 
     @property
     def lost(self) -> bool:
-        """True if this connection was lost, because the server ended it or cannot be reached any more."""
+        """True if this connection was lost, because the database server ended it or cannot be reached any more."""
         return self._postgres.closed and not self._closed
 
     def reopen(self) -> None:
@@ -297,7 +298,7 @@ class PostgresConnection:
                 self._postgres.execute(b"ROLLBACK")
 
     def write_nothing(self, name: str, values: Sequence[Any] = ()) -> None:
-        """Commit the statement with this name, which changes nothing, to find out if the database can be written."""
+        """Commit the statement with this name. It changes nothing, but shows if the database accepts writes."""
         self.write(name, values)
         self.commit()
 
@@ -327,7 +328,7 @@ class PostgresConnection:
                 self._begin_again(error)
 
     def _begin_again(self, error: DiskError) -> None:
-        """Wait for the server after an outage, and send the open transaction again, so that reads see it."""
+        """Wait for the end of an outage of the database. Then send the open transaction again, so that reads see it."""
         assert self.recover is not None, "somebody waits for the server"
         self.recover(error, False)
         while self._sent:
@@ -365,9 +366,9 @@ class PostgresConnection:
 
     @contextmanager
     def instant(self) -> Iterator[None]:
-        """Let all reads in the `with` block see the database as it was at the first of them.
+        """Let all reads in the `with` block see the database as it was at the first read.
 
-        No writes may be buffered.
+        When the block begins, no writes may be buffered.
         """
         self._renew()
         with self.explaining():

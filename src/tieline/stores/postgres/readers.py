@@ -66,5 +66,5 @@ class PostgresReaders:
         return int(self._connection.one("bytes_used")[0])
 
     def free_space(self) -> bool:
-        """Return false: the server reuses free space by itself. See `ReaderStore.free_space`."""
+        """Return false: PostgreSQL reuses free space by itself. See `ReaderStore.free_space`."""
         return False

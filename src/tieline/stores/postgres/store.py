@@ -265,7 +265,7 @@ class PostgresStore:
 
     @property
     def trouble(self) -> str:
-        """Return nothing: the server does its background work by itself. See `Store.trouble`."""
+        """Empty text: PostgreSQL does its background work by itself. See `Store.trouble`."""
         return ""
 
     def explain(self, error: Exception) -> Exception:
@@ -281,8 +281,8 @@ class PostgresStore:
     def _recover(self, error: DiskError, commits: bool) -> bool:
         """Wait until the database answers again, and become its writer again.
 
-        `commits` is true if a commit was interrupted. Return true if this commit is stored. Raise the error if nobody
-        wants to wait.
+        `commits` is true if a commit was interrupted. Return true if this commit is stored. Raise the error if the hub
+        does not want to wait (`on_outage`).
         """
         self._connection.recover = None
         try:

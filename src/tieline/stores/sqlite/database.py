@@ -240,7 +240,7 @@ _UPGRADE_BACKUP = re.compile(r"(?P<schemas>\d+(-\d+){0,2})(-(?P<time>\d{8}T\d{6}
 
 
 def _backup(home: Path) -> str:
-    """Return the path of the newest backup before an upgrade that this program can restore; else the word `FILE`."""
+    """Return the newest backup that this program can restore, as a path for an error text; else `FILE`."""
     known = [newest_version(schema) for schema in ("main", "activity", "files")]
     found = [
         path

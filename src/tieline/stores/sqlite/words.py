@@ -60,7 +60,7 @@ _Parts = tuple[tuple[bytes, int], ...]
 
 
 class Words:
-    """The words of one main log; packs and unpacks its events. Only the store packs."""
+    """Packs and unpacks the events of one main log, with the words of this log. Only the store packs."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -99,9 +99,10 @@ class Words:
         return b"%c%b%b" % (len(head), head, values)
 
     def _pack_new(self, event: bytes, front: bytes, tail: bytes, values: bytes) -> bytes:
-        """Return an event as it is stored, if its head is not in memory.
+        """Return an event as it is stored. `pack` calls this if the head of the event is not in memory.
 
-        `front` and `tail` are the halves of its template (`tail` may be empty), and `values` are its values.
+        `front` and `tail` are the halves of the event's template (`tail` may be empty), and `values` are the event's
+        values.
         """
         if _CONTROL.search(event):
             return event
@@ -124,7 +125,7 @@ class Words:
         self._is_read = True
 
     def _make_head(self, template: bytes) -> tuple[bytes, bytes]:
-        """Return the head of a template or of a half, and its texts that are no words."""
+        """Return the head of a template (or of half a template), and the texts of the template that are no words."""
         numbers, rest = [], []
         for text in template.split(_COMMA):
             session = None
@@ -142,7 +143,7 @@ class Words:
         return head, b"".join(rest)
 
     def _add(self, text: bytes, uses_min: int) -> bytes | None:
-        """Make a word of a text that was used so often, and return its number; otherwise return `None`."""
+        """Make a text a word if it was used at least `uses_min` times. Return the number of the word, or `None`."""
         if len(text) > _WORD_BYTES_MAX:
             return None
         uses = self._uses.pop(text, 0) + 1

@@ -1,8 +1,8 @@
 """The write-ahead log of a database: the file to which SQLite appends each commit, until a checkpoint moves it.
 
-The main store and the activity log use it. They commit, and this module decides when a checkpoint runs, and gives the
-file room before commits need it. A commit that makes the file longer costs a disk much more than one that overwrites,
-because the disk must also store the new length.
+The main store and the activity log use it. They commit. This module decides when a checkpoint runs, and makes the file
+longer before commits need the room. A commit that makes the file longer costs a disk much more than one that
+overwrites, because the disk must also store the new length.
 """
 
 import os
