@@ -174,7 +174,7 @@ def clear(scope: Scope, name: str) -> tuple[bytes, bytes]:
 def session_token(scope: Scope) -> str | None:
     """Return the token of a request: from its `Authorization` header, or else from a login cookie.
 
-    `None` if there is none.
+    Return `None` if the request has no token.
     """
     shown = bearer(scope)
     if shown is not None:

@@ -61,7 +61,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def newcomer_token(self) -> str:
-        """The token in these settings with which anybody can become a member; empty for none."""
+        """The token in these settings with which anybody can become a member; empty if there is no such token."""
         return ""
 
 

@@ -71,7 +71,10 @@ class Latency(Struct):
 
 
 class ServiceLevel(Struct):
-    """Row of the report: the deliveries of a member with one priority: acknowledged, after what time, or lost."""
+    """Row of the report: how many deliveries of one priority a member acknowledged, and how fast.
+
+    `expired` and `dead` are the numbers of deliveries that were lost.
+    """
 
     member: str
     priority: str
@@ -85,7 +88,7 @@ class ServiceLevel(Struct):
 
 
 class Response(Struct):
-    """Row of the report: the first answers of a member to messages of others, and the time that they took."""
+    """Row of the report: how often a member was the first to answer another member's message, and how fast."""
 
     member: str
     answers: int
@@ -129,7 +132,7 @@ class BacklogPoint(Struct):
 
 
 class Backlog(Struct):
-    """Row of the report: number of deliveries that wait for a member now, and that have ever arrived and left."""
+    """Row of the report: the deliveries of one member. Number that wait now, that ever arrived, and that ever left."""
 
     member: str
     waiting: int
@@ -180,10 +183,10 @@ class Wait(Struct):
 
 
 class Spend(Struct):
-    """Row of the report: model calls of one member, with one model, or for one objective, scope or thread; their cost.
+    """Row of the report: number, tokens and cost of the model calls of one member, model, objective, scope or thread.
 
-    `by` says which of them `name` is: `member`, `model`, `objective`, `scope` or `thread`. The name of calls without an
-    objective, scope or thread is empty. A scope is mostly a repository.
+    `by` says of what `name` is the name: `member`, `model`, `objective`, `scope` or `thread`. The name of calls without
+    an objective, scope or thread is empty. A scope is mostly a repository.
     """
 
     by: str

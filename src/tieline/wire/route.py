@@ -107,8 +107,8 @@ class Call:
     async def ask(self, make: Make, told: Told | None = None) -> Sequence[r.Reply]:
         """Call `make` with the id of the caller's session. Submit the commands that it returns as one batch to the hub.
 
-        Return the replies, in the order of the commands. `told` is called with them before the hub offers a message of
-        these commands to its recipients.
+        Return the replies, in the order of the commands. `told` is called with the replies before the hub offers a
+        message of these commands to its recipients.
         """
         return await self._sessions.ask(self.caller.token, self.caller.cached, make, told)
 

@@ -85,8 +85,8 @@ def client_context(url: str) -> ssl.SSLContext | None:
     """Return the TLS settings for a connection to the hub at `url`. Return `None` for an address without TLS.
 
     With a fingerprint in the address, the handshake fails for any other certificate, before the client sends anything.
-    Without one, the authorities of this machine (or of `SSL_CERT_FILE`) decide. Raise `BadPin` for a wrong fingerprint,
-    or for one in an address without TLS.
+    Without a fingerprint, an authority that this machine (or `SSL_CERT_FILE`) trusts must have signed the certificate.
+    Raise `BadPin` for a wrong fingerprint, or for a fingerprint in an address without TLS.
     """
     _, fingerprint = split_pin(url)
     if urlsplit(url).scheme not in TLS_SCHEMES:

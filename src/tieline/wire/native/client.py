@@ -158,7 +158,7 @@ class Client(Requests):
         await self.close()
 
     async def close(self) -> None:
-        """Send the requests and acknowledgements that still wait, and disconnect."""
+        """Send the requests and acknowledgements that are not sent yet, and disconnect."""
         self._flush()
         if self._carrier is not None and self._lost is None:
             await self._carrier.drain()
