@@ -244,8 +244,12 @@ def _doc(thing: Any) -> str:
 def _callable(function: Any, name: str) -> Iterator[str]:
     signature = inspect.signature(function)
     kept = [one for one in signature.parameters.values() if one.name != "self"]
-    shown = str(signature.replace(parameters=kept)).replace("tieline.wire.native.", "").replace("tieline.", "")
-    start = "await " if inspect.iscoroutinefunction(function) else ""
+    shown = str(signature.replace(parameters=kept))
+    shown = re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", shown)  # a value of an enumeration, as a program writes it
+    shown = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", shown)
+    shown = re.sub(r"\bDeliver\b", "Delivery", shown)  # the name of the type in the SDK
+    shown, awaited = re.subn(r"Coroutine\[Any, Any, (.+)\]$", r"\1", shown)
+    start = "await " if awaited or inspect.iscoroutinefunction(function) else ""
     if len(shown) > 90:  # noqa: PLR2004 - a line of code in the site
         inside, _, after = shown.rpartition(") -> ")
         lines = re.split(r", (?=[\w*]+(?:[:,]|$))", inside.removeprefix("("))

@@ -101,6 +101,15 @@ def test_the_page_of_the_sdk_has_every_public_name_with_its_meaning() -> None:
     assert not re.search(r"```\n\n\n+##", page), "a method without a meaning"
 
 
+def test_the_page_of_the_sdk_explains_every_type_of_a_signature_under_the_name_that_a_program_imports() -> None:
+    page = docs_reference.sdk_page()
+    signatures = "".join(re.findall(r"```python\n((?:await )?\w+\(.*?)```", page, re.DOTALL))
+    named = set(re.findall(r"(?<![\w.])[A-Z]\w+", re.sub(r"'[^']*'", "", signatures)))
+    assert {"Delivery", "Level", "Message"} <= named
+    assert named - set(client.__all__) == {"Any", "AsyncIterator", "False", "None", "Path", "True"}
+    assert not re.search(r"<|\b(?:contract|derived|frames)\.", signatures)
+
+
 @pytest.mark.slow
 def test_the_page_of_http_has_every_route_with_the_parameters_of_its_query() -> None:
     page = docs_reference.http_page()

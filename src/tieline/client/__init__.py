@@ -11,10 +11,11 @@ async with await connect(member="bob", receive=True) as client:
 
 from tieline.client.connection import connect
 from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Role
-from tieline.contract.member import InvitationView, TokenView
+from tieline.contract.member import InvitationView, MemberKind, TokenView
+from tieline.contract.message import Attachment, Kind, Level, Priority
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
 from tieline.contract.reach import Leg, Reach, Way
-from tieline.wire.native.client import Client, Delivery
+from tieline.wire.native.client import Client, Delivery, Keyed
 from tieline.wire.native.errors import Disconnected, HubError, HubRefused, HubUnreachable
 from tieline.wire.native.frames import (
     Accepted,
@@ -22,8 +23,10 @@ from tieline.wire.native.frames import (
     ChannelView,
     Did,
     Inbox,
+    Invited,
     Issued,
     Item,
+    Log,
     LogRowView,
     MemberFile,
     MemberView,
@@ -32,9 +35,14 @@ from tieline.wire.native.frames import (
     ObjectiveList,
     ObjectiveStory,
     ObjectiveView,
+    PauseView,
     Progress,
+    Readers,
+    ReaderState,
     ReceiptView,
+    Redaction,
     StepView,
+    StuckList,
     TeamView,
     TokenIssued,
 )
@@ -44,6 +52,7 @@ __all__ = [
     "ActivityView",
     "Admit",
     "Archive",
+    "Attachment",
     "Block",
     "Cancel",
     "ChannelView",
@@ -59,25 +68,37 @@ __all__ = [
     "HubUnreachable",
     "Inbox",
     "InvitationView",
+    "Invited",
     "Issued",
     "Item",
+    "Keyed",
+    "Kind",
     "Leg",
+    "Level",
+    "Log",
     "LogRowView",
     "MemberFile",
+    "MemberKind",
     "MemberView",
     "Message",
     "ObjectiveEventView",
     "ObjectiveList",
     "ObjectiveStory",
     "ObjectiveView",
+    "PauseView",
+    "Priority",
     "Progress",
     "Reach",
+    "ReaderState",
+    "Readers",
     "Reassign",
     "ReceiptView",
+    "Redaction",
     "Rename",
     "Role",
     "Status",
     "StepView",
+    "StuckList",
     "TeamView",
     "TokenIssued",
     "TokenView",
