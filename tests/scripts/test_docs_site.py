@@ -86,7 +86,7 @@ def test_the_site_builds_strictly_and_every_link_of_it_leads_somewhere(tmp_path:
     assert set(pages) - reached == set(), "no page without a way to it"
 
     listed = re.findall(
-        r"^- \[.+\]\(/docs/(.*)\): (.*)$", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
+        r"^- \[.+\]\(/docs/([^)]*)\): (.*)$", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert sorted(place for place, _ in listed) == sorted(place for place in places if place.endswith(".md"))
     assert [place for place, _ in listed if not (site / place).is_file()] == [], "agents read Markdown"
