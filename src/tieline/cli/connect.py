@@ -105,8 +105,9 @@ async def connect(
 ) -> None:
     """Connect an agent program to the hub: its member, the hub's tools, and hooks that show it its messages.
 
-    The change to the program's settings is shown first, and made when you say yes. Then a message is sent through it.
-    'tieline disconnect' restores the settings byte for byte.
+    The change to the program's settings is shown first, and made when you say yes. Then a
+    test message goes to the program, which must acknowledge it. 'tieline disconnect' restores the settings byte for
+    byte.
     """
     if yes and dry_run:
         raise Failure(Exit.USAGE, "--yes and --dry-run exclude each other")

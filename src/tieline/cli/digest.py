@@ -35,8 +35,8 @@ async def print_digest(
 ) -> None:
     """Print the digest of `items`: current, obsolete and expired messages, one line for each.
 
-    With `match`, only current and obsolete messages whose scope matches it are printed. A message may be obsolete only
-    if it is older than `older_hours`.
+    With `match`, messages whose scope does not match it are left out. A message may be obsolete only if it is older
+    than `older_hours`.
     """
     from msgspec.structs import replace
 

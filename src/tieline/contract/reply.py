@@ -367,14 +367,15 @@ class StuckDelivery(Struct, frozen=True):
 
 
 class Stuck(Struct, frozen=True):
-    """Reply to `ReadStuck`: deliveries that nobody saw for a while, oldest first, and the newest that died.
+    """Reply to `ReadStuck`: deliveries that nobody has seen for a while, and the newest dead deliveries.
 
-    Held deliveries are left out, because a person can list the pauses that hold them.
+    A dead delivery could not be made and never will be. Held deliveries are left out, because a person can list the
+    pauses that hold them.
     """
 
     unseen: tuple[StuckDelivery, ...]
     dead: tuple[StuckDelivery, ...]
-    """Deliveries that died, newest first."""
+    """Dead deliveries, newest first."""
 
 
 Reply = (

@@ -1,4 +1,4 @@
-"""Command about stuck deliveries: those that nobody saw for a while, and those that died.
+"""Command about stuck deliveries: those that nobody has seen for a while, and dead ones, which could not be made.
 
 The module `command` exports it with all other commands.
 """

@@ -1,4 +1,4 @@
-"""Dead letters: the newest deliveries that died, so that a person can find the messages that never arrive.
+"""Dead letters: the newest deliveries that could not be made. By them, a person finds the messages that never arrive.
 
 A dead delivery leaves its inbox, and no row of the log names its message. So this list notes the message at the moment
 of death. It is stored as one small value, with the commit that stores the death.
@@ -22,7 +22,7 @@ _SETTING = "dead_letters"
 
 
 class DeadLetter(Struct, frozen=True, array_like=True):
-    """One delivery that died. `offset` is the log offset of its message, `member` the recipient."""
+    """A dead delivery: it could not be made. `offset` is the log offset of its message, `member` the recipient."""
 
     offset: int
     member: MemberName
@@ -34,7 +34,7 @@ _decoder = msgspec.json.Decoder(list[DeadLetter])
 
 
 class DeadLetters:
-    """The newest deliveries that died, oldest first."""
+    """The newest dead deliveries, oldest first."""
 
     def __init__(self, settings: Mapping[str, bytes]) -> None:
         self.rows = deque(_decoder.decode(settings.get(_SETTING) or b"[]"), DEAD_LETTERS_MAX)

@@ -77,9 +77,10 @@ class Erase(Struct, frozen=True):
 
 
 class ListReaders(Struct, frozen=True):
-    """Request to list both logs and their readers.
+    """Request to complete a list of the hub's two logs and their readers.
 
-    `log` and `readers` describe the main log. The journal adds the activity log and its readers.
+    The request brings the part about the main log, in `log` and `readers`. The journal adds the activity log and its
+    readers, and the result is the reply to `command.ListReaders`.
     """
 
     log: LogState

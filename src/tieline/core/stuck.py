@@ -1,4 +1,4 @@
-"""Stuck deliveries: lists deliveries that nobody saw for a while or that died, for people who look after the hub.
+"""Stuck deliveries: lists deliveries that nobody has seen for a while, and dead ones, for people who run the hub.
 
 An inbox has the keys of its deliveries and their states, and no times. So this rule reads the oldest messages that
 wait, and leaves out those that are too young.
@@ -35,7 +35,7 @@ class StuckRules(Rules):
 
     @decides(c.ReadStuck)
     def read(self, session: Session, command: c.ReadStuck) -> Reply:
-        """Reply with the deliveries that nobody saw for a while, and with those that died.
+        """Reply with the deliveries that nobody has seen for a while, and with the dead ones.
 
         A session without the permission `log.read` gets only those of its own messages.
         """

@@ -1,8 +1,9 @@
 """The hub's own queries over plain HTTP: receipts and search, under `/api/`.
 
-Used by: the HTTP port. Uses: the Hub port. A request carries a member's token, as a bearer token or in the console's
-cookie. The answer has only data that this member may see. Receipts and messages have the same JSON form as in the hub's
-own protocol, in `tieline --json` and in the SDK. A refusal is `{"error", "code"}`, with the code of the refusal.
+Used by: the HTTP port. Uses: the Hub port (`contract.hub`). A request carries a member's token, as a bearer token or in
+the console's cookie. The answer has only data that this member may see. Receipts and messages have the same JSON form
+as in the hub's own protocol, in `tieline --json` and in the SDK. A refusal is `{"error", "code"}`, with the code of the
+refusal.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The services of one hub in addition to messages. They are created once, for all protocols and the console.
 
-Used by: the server's assembly. Uses: files, logins, devices, and the Hub port. The services act for members that have
-no session with the hub. For this, they use the key in the hub's home folder. Whoever has this key may act as any
-member.
+Used by: the package `server`, which starts it. Uses: files, logins, devices, and the Hub port (`contract.hub`). The
+services act for members that have no session with the hub. For this, they use the key in the hub's home folder. Whoever
+has this key may act as any member.
 """
 
 import os

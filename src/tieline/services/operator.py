@@ -1,8 +1,8 @@
 """The operator: submits commands to the hub on behalf of a member that has no session yet.
 
-Used by: logins and devices, which give out tokens, and the clean-up after removed members. Uses: the Hub port. The
-operator uses the key in the hub's home folder; whoever has this key may act as any member. Each request opens a session
-and ends it, so that no session with these rights stays open.
+Used by: logins and devices, which give out tokens, and the clean-up after removed members. Uses: the Hub port
+(`contract.hub`). The operator uses the key in the hub's home folder; whoever has this key may act as any member. Each
+request opens a session and ends it, so that no session with these rights stays open.
 """
 
 from collections.abc import Sequence

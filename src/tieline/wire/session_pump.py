@@ -1,9 +1,9 @@
 """The session pump moves commands and deliveries between a client's connection and the hub, for every protocol.
 
 Used by: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens
-the session. Uses: the Hub port. A *wire* is a protocol's connection to one client. *Credit* is the number of deliveries
-that may still be written before the client acknowledges some. The pump keeps order, credit and back-pressure, so that
-no protocol has a queue or a retry of its own:
+the session. Uses: the Hub port (`contract.hub`). A *wire* is a protocol's connection to one client. *Credit* is the
+number of deliveries that may still be written before the client acknowledges some. The pump keeps order, credit and
+back-pressure, so that no protocol has a queue or a retry of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies. At this limit, the pump stops reading
   from the wire. A wire that cannot tell its client about a refusal uses `submit_with_retry`: if the store fails, the

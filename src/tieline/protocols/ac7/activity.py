@@ -1,7 +1,7 @@
 """Routes for the activity (recorded actions) of agents: upload it, list it, and follow it live.
 
-Used by: the server. Uses: the Hub port, which removes secrets before it stores activity and decides who may read it.
-Agents' runners upload activity. Activity never appears on a stream of messages.
+Used by: the server. Uses: the Hub port (`contract.hub`), which removes secrets before it stores activity and decides
+who may read it. Agents' runners upload activity. Activity never appears on a stream of messages.
 """
 
 import asyncio

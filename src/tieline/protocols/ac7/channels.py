@@ -1,7 +1,7 @@
 """Channels: routes to create, list, rename and archive channels, and to change their members.
 
-Used by: the server. Uses: the Hub port, which checks permissions. A request names a channel by id or slug
-(its name in ac7's form).
+Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions. A request names a channel by id or
+slug (its name in ac7's form).
 """
 
 from tieline.contract import channel as ch

@@ -1,6 +1,7 @@
 """Messages: routes to send messages and to read the history.
 
-Used by: the server. Uses: the Hub port. A request to send a message is answered when the message is durable.
+Used by: the server. Uses: the Hub port (`contract.hub`). A request to send a message is answered when the message is
+durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Objectives: routes to assign work, change its state and discuss it.
 
-Used by: the server. Uses: the Hub port, which checks permissions. In one transaction, the hub stores a change and sends
-a message about the change to everybody in the objective's thread.
+Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions. In one transaction, the hub stores a
+change and sends a message about the change to everybody in the objective's thread.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """ac7's HTTP application: finds the caller and the route of a request, and answers it.
 
-Used by: the server's assembly, which mounts it on the HTTP port. Uses: the routes of the other modules, and the
+Used by: the package `server`, which serves it on the hub's HTTP port. Uses: the routes of the other modules, and the
 streams. A request passes the check of the protocol version first, then the check of the token, then its route. A route
 that is open to everybody needs no token.
 """

@@ -1,10 +1,10 @@
 """Live streams: the open message streams of members.
 
-Used by: the subscribe route. Uses: the Hub port and a `Carrier` for each stream. A stream carries the messages that
-arrive while it is open. A reader that reconnects names the last message it got. The stream first carries the messages
-that this reader missed. All other messages are in the history. A stream shows its member's deliveries, and the messages
-that the member itself sent, so that all devices of the member show the same messages. All messages come in the order of
-the log, each message once.
+Used by: the subscribe route. Uses: the Hub port (`contract.hub`) and a `Carrier` for each stream. A stream carries the
+messages that arrive while it is open. A reader that reconnects names the last message it got. The stream first carries
+the messages that this reader missed. All other messages are in the history. A stream shows its member's deliveries, and
+the messages that the member itself sent, so that all devices of the member show the same messages. All messages come in
+the order of the log, each message once.
 
 A stream is not a `SessionPump`, because a stream carries the log and not the inbox. The member's own messages appear
 between its deliveries, but they are in no inbox. The answer to a sender contains the number of streams that its message

@@ -1,7 +1,8 @@
 """Threads: finds the target of a message from its `to` and `data.thread`, by the table in the specification.
 
-Used by: `messages`, `channels`, `objectives` and `file_routes`. Uses: the Hub port. The sender's `data.thread` names
-the thread that the message is for. If the sender may not write to that thread, the request is refused with the reason.
+Used by: `messages`, `channels`, `objectives` and `file_routes`. Uses: the Hub port (`contract.hub`). The sender's
+`data.thread` names the thread that the message is for. If the sender may not write to that thread, the request is
+refused with the reason.
 """
 
 from msgspec import Struct

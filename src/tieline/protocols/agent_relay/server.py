@@ -1,7 +1,8 @@
 """The hub's server for the Agent Relay Protocol: it listens on one local socket and has one connection per agent.
 
-Used by: the server's assembly. Uses: `connection`, one for each client. This module holds the state that connections
-share: the connections under each name, the senders that wait for an answer (`sync`), and the shadows (`shadows`).
+Used by: the package `server`, which starts it. Uses: `connection`, one for each client. This module holds the state
+that connections share: the connections under each name, the senders that wait for an answer (`sync`), and the shadows
+(`shadows`).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The adoption of a spool: connects the agents that use a spool folder with the members of a hub, both ways.
 
-Used by: the server's assembly. Uses: the Hub port, and the folder. Each member has a mailbox in the spool. There are
-two kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member
-reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once: an agent is
-local if the hub did not write its record and its name was not made with a token. The mailbox stores the kind.
+Used by: the package `server`. Uses: the Hub port (`contract.hub`), and the folder. Each member has a mailbox in the
+spool. There are two kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A
+*remote* member reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once:
+an agent is local if the hub did not write its record and its name was not made with a token. The mailbox stores it.
 
 One task, the worker, makes all changes to members and mailboxes, one after another, and sends new files to the hub.
 After any error, the worker starts over: it reads the state of the hub and of the folder again. Only threads touch

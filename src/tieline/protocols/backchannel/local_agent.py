@@ -1,9 +1,9 @@
 """A local agent (one that reads its own mailbox in a spool), as a member of the hub.
 
-Used by: the adoption. Uses: the Hub port through a pump, and the agent's local inbox. The agent's session lasts as long
-as the hub uses the spool, so that the agent counts as present. The agent's deliveries become files in the inbox, where
-the agent's own programs find them. If a file is gone from the inbox, a program took it. The delivery is then
-acknowledged.
+Used by: the adoption. Uses: the Hub port (`contract.hub`) through a pump, and the agent's local inbox. The agent's
+session lasts as long as the hub uses the spool, so that the agent counts as present. The agent's deliveries become
+files in the inbox, where the agent's own programs find them. If a file is gone from the inbox, a program took it. The
+delivery is then acknowledged.
 """
 
 import asyncio

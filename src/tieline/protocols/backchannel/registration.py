@@ -1,9 +1,9 @@
 """Registration: a client that has an invitation registers a name, and the hub gives the name a token.
 
-Used by: the relay. Uses: the Hub port, in an operator's session, because only operators make members. The room token is
-one of the invitations. An invitation allows registration and nothing else. A client cannot register a name that a
-member already has. This is also true if that member is a local agent without a token. Messages may wait for this
-member, and a client that has an invitation need not be the person at the hub's machine.
+Used by: the relay. Uses: the Hub port (`contract.hub`), in an operator's session, because only operators make members.
+The room token is one of the invitations. An invitation allows registration and nothing else. A client cannot register a
+name that a member already has. This is also true if that member is a local agent without a token. Messages may wait for
+this member, and a client that has an invitation need not be the person at the hub's machine.
 """
 
 import secrets

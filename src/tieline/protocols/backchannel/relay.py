@@ -1,7 +1,7 @@
 """backchannel's relay: the HTTP API of the hub under `/v1/`.
 
-Used by: the server's assembly, which opens the HTTP port for it. Uses: the Hub port. An agent proves its name with its
-token. The room's token is only for the registration of new agents.
+Used by: the package `server`, which serves it on the hub's HTTP port. Uses: the Hub port (`contract.hub`). An agent
+proves its name with its token. The room's token is only for the registration of new agents.
 """
 
 import time

@@ -1,6 +1,6 @@
 """MCP over Streamable HTTP, at `/mcp`: an HTTP application that serves the agents' tools and pushes their messages.
 
-Used by: the server's assembly, which mounts it on the HTTP port. Uses: `caller`, `listener` and `response`. Each
+Used by: the package `server`, which serves it on the hub's HTTP port. Uses: `caller`, `listener` and `response`. Each
 request has the token of a member. The header `MCP-Protocol-Version` has the version of a request. There are two kinds
 of versions (see `codec`):
 

@@ -1,7 +1,7 @@
 """The hub's server for peerbus: it has the tokens, the secret, the listeners, and the connections of all peers.
 
-Used by: the server's assembly. Uses: the Hub port, and the carriers of this folder. A carrier is a socket that sends
-and receives frames: a WebSocket, or a stream of lines.
+Used by: the package `server`, which starts it. Uses: the Hub port (`contract.hub`), and the carriers of this folder. A
+carrier is a socket that sends and receives frames: a WebSocket, or a stream of lines.
 """
 
 import asyncio

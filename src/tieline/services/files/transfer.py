@@ -1,7 +1,7 @@
 """Files over HTTP: finds the viewer of a request, uploads and downloads in parts, and turns refusals into answers.
 
-Used by: routes for uploads and downloads. Uses: `files`, and the Hub port, which knows the members of channels and
-objectives. This module does not know the format in which an entry is shown.
+Used by: routes for uploads and downloads. Uses: `files`, and the Hub port (`contract.hub`), which knows the members of
+channels and objectives. This module does not know the format in which an entry is shown.
 """
 
 import asyncio

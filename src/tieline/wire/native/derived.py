@@ -1341,7 +1341,7 @@ def _pause_list(n: int, reply: r.Pauses) -> PauseList:
 
 
 class StuckList(Frame, frozen=True, omit_defaults=True, tag="stuck_list"):
-    """Reply to `ReadStuck`: deliveries that nobody saw for a while, oldest first, and the newest that died."""
+    """Reply to `ReadStuck`: deliveries that nobody has seen for a while, and the newest dead deliveries."""
 
     n: int
     unseen: tuple[StuckView, ...]
