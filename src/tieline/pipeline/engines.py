@@ -116,6 +116,8 @@ def _sail() -> str:
     """Start Sail in this process, once. Return its address."""
     # Sail writes its log to stderr.
     os.environ.setdefault("RUST_LOG", "error")
+    # Its allocator asks for huge pages, and the kernel clears each one: a quarter of the time of a small batch.
+    os.environ.setdefault("MIMALLOC_ALLOW_THP", "0")
     from pysail.spark import SparkConnectServer  # noqa: PLC0415 - the extra may be missing
 
     server = SparkConnectServer("127.0.0.1", 0)
