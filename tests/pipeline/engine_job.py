@@ -1,17 +1,20 @@
 """A process for tests of engines: opens one session and does steps with it: `engine_job.py MASTER SCRATCH HOME LAKE …`.
 
-Steps: `run` reads all new rows, `run:MAIN,ACTIVITY` up to that position. `die:STAGE` reads all new rows, and kills the
-process when the stage begins. `rebuild` computes all tables again. `verify` checks the log. Each prints a line of JSON;
-the first line tells where a worker found Tieline. `native:TABLE` prints the rows of a table as the engine itself reads
-Delta. `witness:FOLDER` lets the tasks of later steps write into a folder what they read and wrote. The process needs no
-packages for tests, so that it runs in Sail's environment.
+Steps: `run` reads all new rows, `run:MAIN,ACTIVITY` up to that position. `stages` does as `run`, and prints the names
+of the stages. `die:STAGE` does it, and kills the process when the stage begins. `beside:STAGE` lets a second run do
+all the work at that stage, and prints how both were refused. `fails:STEP` prints why a step failed. `free:FILE`
+deletes a file. `rebuild` computes all tables again, `rewind` those of a log that was restored. `verify` checks the
+log. `native:TABLE` prints the rows of a table as the engine itself reads Delta. `witness:FOLDER` lets tasks of later
+steps write into a folder what they read and wrote. Each step prints a line of JSON; the first line tells where a
+worker found Tieline. The process needs no packages for tests, so that it runs in Sail's environment.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,8 +23,8 @@ from pyspark.sql import SparkSession
 
 import tieline
 from tieline.pipeline import flow
-from tieline.pipeline.lake import Lake
-from tieline.pipeline.run import Watch, rebuild_all, run
+from tieline.pipeline.lake import Lake, LakeError
+from tieline.pipeline.run import RunFailed, Watch, rebuild_all, rewind, run
 from tieline.pipeline.session import start_session
 from tieline.pipeline.storage import DataFile
 from tieline.pipeline.tasks import TableWriter
@@ -74,6 +77,38 @@ def die_at(stage: str) -> Watch:
     return Watch(stage=look)
 
 
+class Unlocked(Lake):
+    """A lake that several runs may write at once, as in an object store."""
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Reserve nothing."""
+        yield
+
+
+def run_twice(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: str) -> list[str]:
+    """Read all new rows. When a stage begins, let a second run read them, too.
+
+    Return why the lock refused the second run, and why the first one was refused after the second came past the lock.
+    """
+    refused = list[str]()
+
+    def look(name: str) -> None:
+        if name != stage or refused:
+            return
+        try:
+            run(spark, lake, where)
+        except LakeError as error:
+            refused.append(str(error))
+            run(spark, Unlocked(lake.storage.location, lake.storage.options), where)
+
+    try:
+        run(spark, lake, where, watch=Watch(stage=look))
+    except (LakeError, RunFailed) as error:
+        refused.append(str(error))
+    return refused
+
+
 def step(spark: SparkSession, lake: Lake, home: str, what: str) -> object:
     """Do one step. Return its result."""
     name, _, rest = what.partition(":")
@@ -85,6 +120,22 @@ def step(spark: SparkSession, lake: Lake, home: str, what: str) -> object:
             return run(spark, lake, where, until=until)
         case "die":
             return run(spark, lake, where, watch=die_at(rest))
+        case "stages":
+            seen = list[str]()
+            run(spark, lake, where, watch=Watch(stage=seen.append))
+            return seen
+        case "beside":
+            return run_twice(spark, lake, where, rest)
+        case "fails":
+            try:
+                return step(spark, lake, home, rest)
+            except (LakeError, RunFailed) as error:
+                return str(error)
+        case "free":
+            Path(rest).unlink()
+            return rest
+        case "rewind":
+            return rewind(spark, lake, where).number
         case "rebuild":
             return rebuild_all(spark, lake).number
         case "verify":

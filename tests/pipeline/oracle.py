@@ -53,7 +53,7 @@ SELECT *, price(model, asked, told, read_, written) AS cost,
     (SELECT marker.objective FROM activity AS marker
      WHERE marker.number = one.number AND marker.offset_ < one.offset_ AND marker.kind LIKE 'objective_%'
      ORDER BY marker.offset_ DESC LIMIT 1) AS focus
-FROM (SELECT *, row_number() OVER (PARTITION BY number, event ORDER BY offset_) AS nth FROM activity) AS one
+FROM (SELECT *, row_number() OVER (PARTITION BY number, ts_ms, event ORDER BY offset_) AS nth FROM activity) AS one
 WHERE kind = 'llm_exchange' AND nth = 1;
 CREATE TABLE taken AS
 SELECT *, least(seen_ms, acked_ms, muted_ms) AS taken_ms FROM delivery;
@@ -156,7 +156,10 @@ QUERIES = {
         SELECT at_ms // {MINUTE} * {MINUTE}, sender, count(*), sum(recipients)::BIGINT, count(*) >= 60
         FROM message GROUP BY ALL""",
     "findings": f"""
-        SELECT at_ms // {DAY} * {DAY}, offset_, 'signature', sender, at_ms,
+        SELECT at_ms // {DAY} * {DAY}, offset_, 'chain', '', at_ms,
+            'row ' || offset_ || ' does not follow from the row before it'
+        FROM (SELECT *, lag(offset_, 1, -1) OVER (ORDER BY offset_) AS before FROM log_row) WHERE before <> offset_ - 1
+        UNION ALL SELECT at_ms // {DAY} * {DAY}, offset_, 'signature', sender, at_ms,
             'the signature of ' || id || ' is ' || signature
         FROM message WHERE signature IN ('failed', 'misnamed')""",
     "inboxes": f"""
@@ -215,7 +218,7 @@ class Oracle:
         kept = {
             row[0]: row[1:] for row in source.execute("SELECT offset, content, route, hops, signature FROM message")
         }
-        messages, routes, moves, happenings, pauses, refusals = [], [], [], [], [], []
+        rows, messages, routes, moves, happenings, pauses, refusals = [], [], [], [], [], [], []
         titles = {
             row[0]: json.loads(row[1]).get("title")
             for row in source.execute("SELECT offset, event FROM objective_event")
@@ -223,18 +226,21 @@ class Oracle:
         for offset, at_ms, raw in source.execute("SELECT offset, at_ms, event FROM log ORDER BY offset"):
             event = json.loads(raw)
             kind = event["event"]
+            rows.append((offset, at_ms))
             told: tuple[Any, ...]
             if kind == "send":
-                content, route, hops, signature = kept[offset]
+                # Of a message that retention deleted, the event has the facts that tables count.
+                content, route, hops, signature = kept.get(offset, (raw, b"", event.get("hops", 0), None))
                 said = json.loads(content)
                 numbers = array("q", route)
                 count = len(numbers) // 3
+                recipients = count if offset in kept else event.get("recipients", 0)
                 routes += [(offset, numbers[index], numbers[count + index]) for index in range(count)]
                 thread = said.get("thread")
                 pair = "+".join(sorted((f"@{event['sender']}", event["target"])))
                 place = pair if event["target"].startswith("@") else event["target"]
                 name = f"thread:{thread}" if thread else place
-                told = (event["sender"], event["target"], count, name, said.get("reply_to"), hops, signature)
+                told = (event["sender"], event["target"], recipients, name, said.get("reply_to"), hops, signature)
                 told = (*told, said.get("priority", "normal"), said.get("scope"), thread)
                 messages.append((offset, at_ms, event["id"], *told))
             elif kind in _MOVES:
@@ -251,6 +257,7 @@ class Oracle:
             elif kind == "refuse":
                 refusals.append((at_ms, event["speaker"], event["code"], event.get("count", 1)))
         columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature priority scope thread"
+        self._table("log_row", "offset_ at_ms", rows)
         self._table("message", columns, messages)
         self._table("route", "offset_ number key", routes)
         self._table("move", "offset_ at_ms kind number key protocol mute cause", moves)
@@ -264,7 +271,7 @@ class Oracle:
         source = sqlite3.connect(path)
         rows = []
         query = "SELECT offset, at_ms, number, kind, ts_ms, event FROM activity ORDER BY offset"
-        for offset, at_ms, number, kind, ts_ms, raw in source.execute(query):
+        for offset, at_ms, number, kind, told_ms, raw in source.execute(query):
             event = json.loads(raw)
             response = event.get("entry", {}).get("response", {})
             usage = response.get("usage", {})
@@ -275,6 +282,8 @@ class Oracle:
             error = response.get("error") or f"status {response.get('status')}"
             told = (objective, response.get("model", ""), failed, error, *tokens, event.get("duration", 0))
             told = (*told, event.get("scope"), event.get("thread"))
+            # A time that cannot be is replaced by that of the report.
+            ts_ms = told_ms if at_ms - 366 * DAY <= told_ms <= at_ms + DAY else at_ms
             rows.append((offset, at_ms, number, kind, ts_ms, raw.decode(), *told))
         columns = "offset_ at_ms number kind ts_ms event objective model failed error asked told read_ written lasted"
         columns += " own_scope own_thread"

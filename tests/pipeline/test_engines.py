@@ -39,24 +39,27 @@ class Engine(NamedTuple):
     master: str
     python: str
     name: str
-    has_archive: bool
+    has_archive: bool = False
     """True if its workers get Tieline as an archive."""
+    starts_soon: bool = False
+    """True if a new process needs no new Java."""
 
 
-SAIL_ENGINE = Engine(SAIL, str(SAIL_PYTHON), "sail ", has_archive=False)
+SAIL_ENGINE = Engine(SAIL, str(SAIL_PYTHON), "sail ", starts_soon=True)
 
 
 @contextlib.contextmanager
-def _started(kind: str, folder: Path) -> Iterator[Engine]:
+def started(kind: str, folder: Path) -> Iterator[Engine]:
+    """Start an engine. Stop it at the end. `kind` is one of `ENGINES`."""
     match kind:
         case "local":
-            yield Engine("local[2]", sys.executable, "(local[2])", has_archive=False)
+            yield Engine("local[2]", sys.executable, "(local[2])")
         case "cluster":
             with cluster(folder / "cluster") as there:
                 yield Engine(there.url, sys.executable, f"({there.url})", has_archive=True)
         case "connect":
             with connect_server(folder / "connect") as address:
-                yield Engine(address, sys.executable, "(connect, local[2])", has_archive=True)
+                yield Engine(address, sys.executable, "(connect, local[2])", has_archive=True, starts_soon=True)
         case _:
             yield SAIL_ENGINE
 
@@ -81,10 +84,11 @@ def job(
 
 soak = pytest.mark.skipif(not SOAK, reason="engines that take long to start: make soak")
 sail = pytest.mark.skipif(not SAIL_PYTHON.exists(), reason="the environment with Sail is missing: make ready")
+ENGINES = ("local", "cluster", "connect", pytest.param("sail", marks=sail))
 
 
 @soak
-@pytest.mark.parametrize("kind", ["local", "cluster", "connect", pytest.param("sail", marks=sail)])
+@pytest.mark.parametrize("kind", ENGINES)
 def test_an_engine_makes_the_tables_that_duckdb_makes(
     kind: str, made_home: Path, oracle: Oracle, scratch: Path
 ) -> None:
@@ -93,7 +97,7 @@ def test_an_engine_makes_the_tables_that_duckdb_makes(
     answers = json.loads((made_home / "answers.json").read_text())
     # The last two rows are late: they are of deliveries that are closed by then.
     nearly = f"{answers['main'] - 2},{answers['activity'] // 3}"
-    with _started(kind, folder) as engine:
+    with started(kind, folder) as engine:
         found = job(engine, made_home, lake, "run:600,60", f"run:{nearly}", "die:commit", expected=-signal.SIGKILL)
         assert ("tieline.zip" in json.loads(found[0])[0]) == engine.has_archive
         assert lake.head().number == 2
@@ -121,7 +125,7 @@ def test_tasks_read_the_log_and_write_the_files(kind: str, scratch: Path) -> Non
     notes.mkdir()
     # Both workers are there before anything is given to one.
     events = write_settings(folder / "conf", {"spark.scheduler.minRegisteredResourcesRatio": "1.0"})
-    with _started(kind, folder) as engine:
+    with started(kind, folder) as engine:
         job(engine, home, lake, f"witness:{notes}", "run", environment={"SPARK_CONF_DIR": str(folder / "conf")})
     ended = {task.attempt: task for task in tasks(events)}
     told = [json.loads(line) for note in notes.iterdir() for line in note.read_text().splitlines()]

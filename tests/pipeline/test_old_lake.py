@@ -20,7 +20,8 @@ from tieline.pipeline.run import run
 OLD = "9854711"
 FOLDER = Path(__file__).parent
 HOME = FOLDER.parent / "stores" / "homes" / OLD / "home.tar.gz"
-"""The home from which the lake was made, by a hub of the same commit. Its README says how."""
+LAKE = FOLDER / "lakes" / f"{OLD}.tar.gz"
+"""The home from which the lake was made, by a hub of the same commit, and the lake. The home's README says how."""
 
 soak = pytest.mark.skipif(not SOAK, reason="the same by another command: make soak")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def test_an_old_lake_is_never_misread_and_becomes_delta_tables_by_one_command(
     spark: SparkSession, ask: Ask, tmp_path: Path, command: str
 ) -> None:
-    for archive in (HOME, FOLDER / "lakes" / f"{OLD}.tar.gz"):
+    for archive in (HOME, LAKE):
         with tarfile.open(archive) as tar:
             tar.extractall(tmp_path, filter="data")
     lake, where = Lake(tmp_path / "lake"), {"home": str(tmp_path / "home")}
