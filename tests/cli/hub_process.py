@@ -214,6 +214,15 @@ class HubProcess:
 
         return asyncio.run(ask())
 
+    def is_busy(self, name: str) -> bool:
+        """True if a member has reported that it is busy."""
+
+        async def ask() -> bool:
+            async with await self.connect() as operator:
+                return any(member.busy for member in await operator.members() if member.name == name)
+
+        return asyncio.run(ask())
+
     def session_count(self, name: str) -> int:
         """Return the number of open sessions of a member."""
 

@@ -222,13 +222,23 @@ def test_a_hook_shows_what_is_unread_once_and_that_is_evidence(hub: HubProcess, 
 def test_an_agent_is_busy_from_the_first_hook_of_a_turn_to_the_last(
     hub: HubProcess, bob: str, program: str, prompt: str, tool: str, end: str
 ) -> None:
-    def is_busy() -> bool:
-        (member,) = [one for one in json.loads(hub.cli("members", "--json").stdout) if one["name"] == bob]
-        return bool(member.get("busy", False))
-
     for event, busy in (("SessionStart", False), (prompt, True), (tool, True), (end, False)):
         assert ask(hub, bob, event, program=program) == ""
-        assert is_busy() is busy, event
+        assert hub.is_busy(bob) is busy, event
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--wait",), 2)])
+def test_an_agent_that_a_message_gives_another_turn_is_busy(
+    hub: HubProcess, alice: str, bob: str, options: tuple[str, ...], code: int
+) -> None:
+    hub.send(alice, f"@{bob}", "one more thing")
+    asked = json.dumps({"hook_event_name": "Stop", "session_id": f"turns {bob}"})
+    done = hub.cli("drain", "--hook", "claude-code", "--as", bob, *options, stdin=asked)
+    assert done.returncode == code
+    assert "one more thing" in done.stdout + done.stderr
+    assert hub.is_busy(bob)
+    assert hub.cli("drain", "--hook", "claude-code", "--as", bob, stdin=asked).stdout == ""
+    assert not hub.is_busy(bob)
 
 
 def test_a_frame_in_the_output_of_a_tool_hides_no_message(

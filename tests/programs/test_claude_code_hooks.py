@@ -107,11 +107,13 @@ def test_a_busy_agent_with_our_mcp_server_answers_by_its_tool(hub: HubProcess, h
         with interactive(variables, home) as person:
             prompt(person, model, "work now")
             wait_until(lambda: hub.session_count("bob") > 1, "our tools, beside the hook that waits")
+            wait_until(lambda: hub.is_busy("bob"), "the report of a turn")
             (asked,) = hub.send("alice", "@bob", "QUESTION")
             (home.project / "go").touch()
             wait_until(lambda: bodies(hub, "alice") == ["ANSWER to QUESTION"], "the answer")
             wait_until(lambda: hub.states("alice", asked)["bob"] == "acked", "the receipt")
             assert len(shown(model, "QUESTION")) == 1
+            wait_until(lambda: not hub.is_busy("bob"), "the end of the turn")
 
 
 def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:

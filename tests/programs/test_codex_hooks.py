@@ -94,12 +94,14 @@ def test_a_waiting_message_is_shown_once_also_after_a_restart_of_the_hub(hub: Hu
 def test_a_busy_agent_is_shown_a_message_after_its_tool(hub: HubProcess, home: ProgramHome) -> None:
     with ScriptedModel(ANSWER, WORK) as model, Codex(hub, home, model).asked("work now") as process:
         wait_until(lambda: model.told("work now"), "a turn")
+        wait_until(lambda: hub.is_busy("bob"), "the report of a turn")
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         (home.project / "go").touch()
         assert process.wait(90) == 0
         assert is_answered(hub, asked, "ANSWER to QUESTION")
         (told,) = shown(model, "QUESTION")
         assert "Process exited with code 0" in told.new
+        assert not hub.is_busy("bob")
 
 
 def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:

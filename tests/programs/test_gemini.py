@@ -99,12 +99,14 @@ def test_an_idle_agent_reads_a_message_at_the_next_prompt(hub: HubProcess, home:
 
 @pytest.mark.proves(GEMINI, busy="after its tool", seen=EVIDENCE, once="yes")
 def test_a_message_in_the_middle_of_a_turn_is_shown_after_the_tool(hub: HubProcess, home: ProgramHome) -> None:
-    send = {"command": f"{TIELINE} send @bob HELLO --as alice"}
+    send = {"command": f"{TIELINE} send @bob HELLO --as alice && {TIELINE} members --json > members"}
     with ScriptedModel(Line("work now", call=("run_shell_command", send))) as model:
         program = Gemini(hub, home, model)
         program.ask("work now", "--yolo")
         (told,) = shown(model, "HELLO")
         assert "accepted" in told.new, "it stands beside the result of the tool"
+        (bob,) = [one for one in json.loads((home.project / "members").read_text()) if one["name"] == "bob"]
+        assert (bob["busy"], hub.is_busy("bob")) == (True, False), "it was busy in the turn"
         (message,) = [item["message"]["id"] for item in json.loads(hub.cli("inbox", "--as", "bob", "--json").stdout)]
         assert hub.states("alice", message)["bob"] == "seen"
         assert evidence(hub, message) == EVIDENCE

@@ -132,13 +132,13 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
     from tieline.agents import unread
 
     async with await link.open_member() as client:
-        await _report_turn(client, program, question.hook_event_name)
         with _record(link, question) as record:
             items, more = await _unread(client, options)
             new, proved = _sorted(program, question, record, items, options, leave_young=_pushed(options, record))
             await _report(client, program, proved)
             shown = _shown(client, new, options, more=more)
             is_shown = unread.may_speak(program, question, shown, set(record.named) if record is not None else None)
+            await _report_turn(client, program, question.hook_event_name, goes_on=is_shown)
             note = _note(program, record, options, is_shown=is_shown)
             if not is_shown and not note:
                 return
@@ -150,13 +150,14 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
                 record.show(_ids(shown.items), _ids(shown.rest))
 
 
-async def _report_turn(client: "Client", program: Program, event: str) -> None:
+async def _report_turn(client: "Client", program: Program, event: str, *, goes_on: bool) -> None:
     """Tell the hub that the agent is busy or, at the end of its turn, that it is not busy any more.
 
-    At the start of a session, tell the hub nothing, because no turn has begun.
+    At the start of a session, tell the hub nothing, because no turn has begun. With `goes_on`, the hook at the end of a
+    turn asks for another turn.
     """
     if event in FORMS[program].events and event != SESSION_START:
-        await client.set_busy(event != FORMS[program].stopped)
+        await client.set_busy(goes_on or event != FORMS[program].stopped)
 
 
 async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
@@ -179,6 +180,9 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
                     pause = _PUSH_SECONDS if _pushed(options, record) else _TOGETHER_SECONDS
                 await asyncio.sleep(pause)
                 if text := await _take_new(link, client, program, question, options):
+                    # The text begins a turn. It counts as shown now, so no error may lose it.
+                    with contextlib.suppress(HubError):
+                        await client.set_busy()
                     return text
         except HubError as error:
             if not is_passing(error):
