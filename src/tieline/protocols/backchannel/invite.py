@@ -12,7 +12,7 @@ from msgspec import Struct
 from tieline.wire.address import BadPin, split_pin, with_pin
 
 _PREFIX = "bch1-"
-_CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is decoded
+INVITE_CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is decoded
 
 
 class BadInvite(Exception):
@@ -41,7 +41,7 @@ def encode_invite(invite: Invite) -> str:
 def decode_invite(text: str) -> Invite:
     """Return the invite in a text. Raise `BadInvite` if the text is not an invite."""
     text = text.strip()
-    if not text.startswith(_PREFIX) or len(text) > _CHARS_MAX:
+    if not text.startswith(_PREFIX) or len(text) > INVITE_CHARS_MAX:
         raise BadInvite(f"not a backchannel invite (expected it to start with {_PREFIX})")
     encoded = text.removeprefix(_PREFIX)
     try:

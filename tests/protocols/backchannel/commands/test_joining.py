@@ -54,6 +54,15 @@ def test_an_invite_is_accepted_and_the_newcomer_speaks_through_the_hub(
     assert not (other.root / "config.json").exists()
 
 
+def test_an_invite_is_read_from_stdin_where_no_other_user_sees_it(hub: HubProcess, bob: str, tmp_path: Path) -> None:
+    text = hub.cli("invite").stdout
+    place = Place(tmp_path / "elsewhere")
+    joined = place.run("join", "-", "--as", f"{bob}-quiet", stdin=text)
+    assert (joined.returncode, f"You are {bob}-quiet here now" in joined.stdout) == (0, True), joined.stderr
+    assert text.strip() not in joined.stdout + joined.stderr
+    assert place.run("join", "-", "--as", "carol", stdin="").returncode == 2
+
+
 def test_an_invitation_ends_with_its_uses_its_time_or_a_command(hub: HubProcess, bob: str, tmp_path: Path) -> None:
     def invite(*options: str) -> tuple[str, str]:
         made = json.loads(hub.cli("invite", "--json", *options).stdout)

@@ -5,6 +5,7 @@ relay. The token of a user is stored and never printed.
 """
 
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +71,12 @@ async def init(
 
 
 def join(
-    invite: Annotated[str, typer.Argument(metavar="INVITE", help="String that 'invite' printed.", show_default=False)],
+    invite: Annotated[
+        str,
+        typer.Argument(
+            metavar="INVITE", help="String that 'invite' printed; '-' reads it from stdin.", show_default=False
+        ),
+    ],
     member: AsOption = None,
     home: HomeOption = None,
     spool: SpoolOption = None,
@@ -94,7 +100,7 @@ def _join(link: Link, text: str, *, new_certificate: bool) -> None:
     from tieline.wire.address import with_pin
 
     try:
-        invited = decode_invite(text)
+        invited = decode_invite(_read_line() if text == "-" else text)
     except BadInvite as error:
         raise Failure(Exit.USAGE, str(error)) from error
     name = link.member or invited.name or speaker_without_hub(link)
@@ -115,6 +121,15 @@ def _join(link: Link, text: str, *, new_certificate: bool) -> None:
             warn(neutral_line(f"Not subscribed to {channel}: {error}"))
         else:
             say(neutral_line(f"{name} is in {channel}."))
+
+
+def _read_line() -> str:
+    """Return one line of stdin. Other users of this machine can see arguments, and an invite contains a secret."""
+    from tieline.protocols.backchannel.invite import INVITE_CHARS_MAX
+
+    if sys.stdin.isatty():
+        warn("Paste the invite, and press Enter.")
+    return sys.stdin.buffer.readline(INVITE_CHARS_MAX).decode(errors="replace")
 
 
 async def _register(
