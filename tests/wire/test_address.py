@@ -69,7 +69,15 @@ def test_a_port_without_tls_is_refused_where_others_reach_it_with_the_ways_out()
 
 def test_the_address_of_a_site_has_a_scheme_and_a_host() -> None:
     assert check_url("https://hub.example.org/") == "https://hub.example.org"
-    for text in ("hub.example.org", "ftp://hub", "https://", "https://hub/?a=b", "https://hub/#x"):
+    for text in (
+        "hub.example.org",
+        "ftp://hub",
+        "https://",
+        "https://hub/?a=b",
+        "https://hub/#x",
+        "https://a:b@hub",
+        "https://hub:x",
+    ):
         with pytest.raises(ValueError, match="write https://HOST"):
             check_url(text)
 

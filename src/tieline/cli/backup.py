@@ -107,9 +107,11 @@ def _refuse_used(home: Path) -> None:
     from tieline.cli.archive import DISK_FOLDER
     from tieline.wire.home import LOCK_FILE, RESTORE_FOLDER
 
-    found = {path.name for path in home.iterdir()} if home.is_dir() else set()
+    if home.exists() and not home.is_dir():
+        raise Failure(Exit.USAGE, f"{home} is no folder", "name a new folder with --home DIR")
+    found = {path.name for path in home.iterdir()} if home.exists() else set()
     # A hub that could not start has left its lock. `_locked_home` refuses the folder of another restore.
-    if (home.exists() and not home.is_dir()) or (RESTORE_FOLDER not in found and found - {LOCK_FILE, DISK_FOLDER}):
+    if RESTORE_FOLDER not in found and found - {LOCK_FILE, DISK_FOLDER}:
         raise Failure(Exit.USAGE, f"{home} is not empty", "name a new folder with --home DIR, or move that one away")
 
 

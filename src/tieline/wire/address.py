@@ -81,10 +81,15 @@ def ascii_name(name: str) -> str:
 def check_url(text: str) -> str:
     """Return the address of a web site in ASCII, without a slash at its end. Raise `ValueError` for other text."""
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        host = parts.hostname if parts.port != 0 and "@" not in parts.netloc else None
+    except ValueError:
+        # The port is no number.
+        host = None
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         raise ValueError(f"{text!r} is no address of a hub: write https://HOST, or https://HOST:PORT")
     if not parts.netloc.isascii():
-        netloc = parts.netloc.lower().replace(parts.hostname, ascii_name(parts.hostname))
+        netloc = parts.netloc.lower().replace(host, ascii_name(host))
         return parts._replace(netloc=netloc).geturl().rstrip("/")
     return text.rstrip("/")
 

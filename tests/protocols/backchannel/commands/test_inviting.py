@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tieline.cli.failure import Exit, Failure
 from tieline.cli.session import Link
-from tieline.protocols.backchannel.commands.inviting import _find_hub
+from tieline.contract.member import MemberKind
+from tieline.protocols.backchannel.commands.inviting import _find_hub, _invite
 from tieline.wire.address import with_pin
 from tieline.wire.home import RUN_FILE, Running
 
@@ -46,3 +48,14 @@ def test_an_address_with_tls_gets_the_fingerprint_of_the_hubs_own_certificate(
     if named is not None:
         monkeypatch.setenv("TIELINE_URL", named)
     assert _find_hub(Link()) == (invited_to, Link(home=folder))
+
+
+@pytest.mark.parametrize(
+    "named", ["ftp://hub.example.org", "https://ada:secret@hub.example.org", "https://", "https://h:x"]
+)
+def test_an_address_that_nobody_can_join_makes_no_invitation(folder: Path, named: str) -> None:
+    (folder / RUN_FILE).write_bytes(Running(os.getpid(), "0", HTTP, "hub.sock", "sqlite").encode())
+    wanted = {"member": None, "expires": "1d", "uses": 1, "kind": MemberKind.AGENT}
+    with pytest.raises(Failure) as refused:
+        _invite(Link(home=folder, url=named), None, [], wanted, json=False)
+    assert (refused.value.code, refused.value.hint) == (Exit.USAGE, "no invitation was made")

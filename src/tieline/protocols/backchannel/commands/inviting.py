@@ -72,7 +72,7 @@ def _invite(link: Link, token: str | None, channels: list[str], wanted: dict[str
 
     from tieline.protocols.backchannel.codec import channel_of
     from tieline.protocols.backchannel.invite import Invite, encode_invite
-    from tieline.wire.address import split_pin
+    from tieline.wire.address import check_url, split_pin
 
     names = []
     for text in channels:
@@ -81,12 +81,16 @@ def _invite(link: Link, token: str | None, channels: list[str], wanted: dict[str
             raise Failure(Exit.USAGE, channel.message)
         names.append(channel)
     pinned, hub = _find_hub(link)
+    address, fingerprint = split_pin(pinned)
+    try:
+        address = check_url(address)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, str(error), "no invitation was made") from error
     view: InvitationView | None = None
     if token is None and hub is not None:
         token, view = asyncio.run(_make(hub, wanted))
     if not token:
         warn("Without a room token, the invite works only if registration is open. Give a token with --token.")
-    address, fingerprint = split_pin(pinned)
     if address.partition("://")[2].startswith(_LOOPBACK):
         warn("This address works only on this machine. Give another address with --url.")
     text = encode_invite(Invite(address, token or None, None, tuple(names), fingerprint, wanted["member"]))
