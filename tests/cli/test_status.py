@@ -51,6 +51,14 @@ def test_status_shows_the_address_that_others_pin() -> None:
         assert f"{hub.running.http}#sha256={hub.running.fingerprint}" in hub.cli("status").stdout
 
 
+def test_status_of_a_machine_whose_hub_is_elsewhere_does_not_ask_to_start_one(tmp_path: Path) -> None:
+    elsewhere = {"TIELINE_URL": "https://10.0.0.5:7117#sha256=1f8a"}
+    done = run_cli(tmp_path, "status", env=elsewhere)
+    assert done.returncode == 4
+    assert "you use the hub at https://10.0.0.5:7117; 'tieline whoami' asks it" in done.stderr
+    assert "tieline serve" in run_cli(tmp_path, "status", "--home", str(tmp_path), env=elsewhere).stderr
+
+
 def test_stop_ends_the_hub_cleanly_and_frees_its_home() -> None:
     with HubProcess() as hub:
         pid = hub.running.pid

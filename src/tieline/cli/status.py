@@ -99,20 +99,24 @@ def status(home: HomeOption = None, json: JsonOption = False) -> None:
 
     Exit code 0 if the hub runs and reports no failure, 1 if it reports one, 4 if no hub runs.
     """
-    from tieline.wire.home import find_home
-
-    ended_by(lambda: _show(find_home(home), json=json), json=json)
+    ended_by(lambda: _show(Link(home=home), json=json), json=json)
 
 
-def _show(home: Path, *, json: bool) -> None:
-    found = look(home)
+def _show(link: Link, *, json: bool) -> None:
+    from tieline.wire.address import PIN
+
+    found = look(link.folder)
     if json:
         print_json(found)
     else:
         for label, text in _lines(found):
             say(neutral_line(f"{label:<10}{text}"), style="yellow" if label == "problem" else "")
     if found.hub is None:
-        raise Failure(Exit.UNREACHABLE, f"no hub is running in {home}", f"tieline serve --home {home}")
+        url = link.way()[0] if link.home is None else None
+        hint = f"tieline serve --home {found.home}"
+        if url is not None:
+            hint = f"you use the hub at {url.partition(PIN)[0]}; 'tieline whoami' asks it"
+        raise Failure(Exit.UNREACHABLE, f"no hub is running in {found.home}", hint)
     if found.hub.problems:
         raise Failure(Exit.FAILED, "the hub reports a failure", "tieline doctor")
 
