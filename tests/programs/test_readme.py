@@ -28,13 +28,17 @@ SET_UP_SECONDS = 400
 ASKED = "Ask codex what it is working on."
 
 
-def readme() -> tuple[str, str, str]:
-    """Return the three commands of README's first block: they start a hub, connect programs, and send a message."""
+def readme() -> tuple[str, str, str, str]:
+    """Return the commands of README's first block.
+
+    They start a hub, connect programs, send a message, and run the second agent.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = text.partition("```sh\n")[2].partition("```")[0]
     start, connect, send = [line.partition("  #")[0].strip() for line in block.splitlines() if not line.startswith("#")]
     assert ASKED in send
-    return start, connect, send
+    (run,) = re.findall(r"^# now start claude in a third terminal, and in a fourth: (.+)$", block, re.MULTILINE)
+    return start, connect, send, run
 
 
 class Clone:
@@ -94,15 +98,9 @@ class Clone:
         """Run Gemini CLI once."""
         run_once([*self._gemini, "-p", "look around"], self.home, self.variables)
 
-    def ask_codex(self) -> None:
-        """Run Codex once. A person would trust its hooks by `/hooks`."""
-        options = ["--skip-git-repo-check", "--dangerously-bypass-hook-trust"]
-        options += ["-c", "mcp_servers.tieline.required=true", "-c", "mcp_servers.tieline.startup_timeout_sec=60"]
-        run_once([self.variables["CODEX_PATH"], "exec", *options, "look around"], self.home, self.variables)
-
 
 def test_the_commands_of_the_readme_lead_to_an_answer_from_each_program(home: ProgramHome) -> None:
-    start, connect, send = readme()
+    start, connect, send, run = readme()
     back = {"to": "@{from}", "body": "ANSWER to {body}", "reply_to": "{id}"}
     frame = ANSWER.when.replace("<channel [^<]*", '<channel [^<]*from="(?P<from>[^"]+)"[^<]*')
     gemini_frame = GEMINI_QUESTION.replace("channel [^<]*?", 'channel [^<]*?from="(?P<from>[^"]+)"[^<]*?')
@@ -120,13 +118,14 @@ def test_the_commands_of_the_readme_lead_to_an_answer_from_each_program(home: Pr
                     wait_until(lambda: person.seen.count(b"[y/N]") == number, "the question")  # noqa: B023
                     person.type("y\n")
                 assert person.leaves() == 0
-            with clone.at_terminal(clone.variables["CLAUDE_PATH"], cwd=home.project) as person:
+            with (
+                clone.at_terminal(clone.variables["CLAUDE_PATH"], cwd=home.project) as person,
+                clone.at_terminal(*run.split(), cwd=clone.folder) as second,
+            ):
                 person.sees("shortcuts")
+                second.sees("Codex is ready")
                 clone.run(send)
-                wait_until(lambda: clone.inbox("codex"), "the question to codex")
-                clone.ask_codex()
-                wait_until(lambda: clone.inbox("claude"), "the answer of codex")
-                wait_until(lambda: model.told("ANSWER to QUESTION of claude"), "claude to be shown it")
+                wait_until(lambda: model.told("ANSWER to QUESTION of claude"), "claude to be shown the answer of codex")
             clone.run('.venv/bin/tieline send @gemini "QUESTION of a person" --as me')
             clone.ask_gemini()
             assert clone.inbox("me") == ["ANSWER to QUESTION of a person"]
