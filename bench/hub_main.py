@@ -14,8 +14,9 @@ from pathlib import Path
 
 import uvloop
 
-from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
+from tieline.server.hub import Options, RunningHub
 from tieline.server.local_hub import LocalHub
+from tieline.server.runtime import raise_file_limit, spare_collector, stop_signals
 
 PROFILE_VARIABLE = "TIELINE_BENCH_PROFILE"
 

@@ -505,7 +505,7 @@ def test_a_program_that_is_too_old_names_the_newest_backup_that_it_can_restore(h
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fixture: a hub that starts in this process does not change the garbage collector."""
-    monkeypatch.setattr("tieline.server.hub.suspend_collector", lambda: None)
+    monkeypatch.setattr("tieline.server.runtime.suspend_collector", lambda: None)
 
 
 @pytest.mark.usefixtures("collector")

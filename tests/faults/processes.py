@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tieline.wire.home import Running, read_running
@@ -18,10 +19,14 @@ _SERVE = "from tieline.cli.main import main; main()"
 
 
 class HubProcess:
-    """Test helper: a process of `tieline serve`, on a free port unless `http` names an address."""
+    """Test helper: a process of `tieline serve`, on a free port unless `http` names an address.
 
-    def __init__(self, home: Path, http: str = "127.0.0.1:0") -> None:
+    `arguments` are more options of the command.
+    """
+
+    def __init__(self, home: Path, http: str = "127.0.0.1:0", arguments: Sequence[str] = ()) -> None:
         self.home = home
+        self._arguments = tuple(arguments)
         # Address for the next start of the hub.
         self.http = http
         self.log = home.with_name(f"{home.name}.log")
@@ -39,6 +44,7 @@ class HubProcess:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", self.http]
+        command += self._arguments
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
         with self.log.open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
@@ -65,3 +71,25 @@ def seed_of_the_day() -> int:
     seed = int(named) if named else int.from_bytes(os.urandom(4), "big")
     sys.stdout.write(f"seed {seed}: run again with TIELINE_FAULT_SEED={seed}\n")
     return seed
+
+
+def children(pid: int) -> set[int]:
+    """Return the process ids of the children of a process."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found |= {int(child) for child in (task / "children").read_text().split()}
+    return found
+
+
+def worker_pids(pid: int) -> set[int]:
+    """Return the process ids of the workers of a hub."""
+    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(pid)}
+    return {child for child, command in commands.items() if b"tieline.server.workers.process" in command}
+
+
+def has_ended(pid: int) -> bool:
+    """Return true if a process does not exist any more, or waits only to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

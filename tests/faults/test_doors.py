@@ -309,6 +309,35 @@ async def is_empty(place: Place, doors: list[Door]) -> bool:
     return not any([await backlog(place, door) for door in doors])
 
 
+async def conclude(
+    place: Place,
+    doors: list[Door],
+    listening: list[asyncio.Task[None]],
+    talking: list[asyncio.Task[None]],
+    kills: int,
+) -> None:
+    """Let all senders stop, and check that every recipient got each message once. Stop the hub, and check its log."""
+    for door in doors:
+        door.stopping = True
+    async with asyncio.timeout(120):
+        await asyncio.gather(*talking)
+    for door in doors:
+        await until(partial(is_whole, door, doors), seconds=120)
+    async with asyncio.timeout(60):
+        while not await is_empty(place, doors):
+            pass
+    for task in listening:
+        assert not task.done(), task.exception()
+        task.cancel()
+    await asyncio.gather(*listening, return_exceptions=True)
+    assert await place.hub.stop() == 0
+    report = audit(place.hub.home)
+    assert report.intact, report.findings
+    heard = sum(len(numbers) for door in doors for numbers in door.heard.values())
+    sys.stdout.write(f"{kills} kills; accepted by {counts(doors)}; {heard} heard, 0 lost, 0 settled ones again\n")
+    assert report.messages == heard, "each message that was kept was heard once"
+
+
 async def test_a_hub_killed_again_and_again_loses_and_repeats_nothing_at_four_doors(place: Place) -> None:
     chance = random.Random(seed_of_the_day())
     doors = await open_doors(place, chance)
@@ -328,22 +357,4 @@ async def test_a_hub_killed_again_and_again_loses_and_repeats_nothing_at_four_do
         await place.hub.start()
         for task in (*listening, *talking):
             assert not task.done(), task.exception()
-    for door in doors:
-        door.stopping = True
-    async with asyncio.timeout(120):
-        await asyncio.gather(*talking)
-    for door in doors:
-        await until(partial(is_whole, door, doors), seconds=120)
-    async with asyncio.timeout(60):
-        while not await is_empty(place, doors):
-            pass
-    for task in listening:
-        assert not task.done(), task.exception()
-        task.cancel()
-    await asyncio.gather(*listening, return_exceptions=True)
-    assert await place.hub.stop() == 0
-    report = audit(place.hub.home)
-    assert report.intact, report.findings
-    heard = sum(len(numbers) for door in doors for numbers in door.heard.values())
-    sys.stdout.write(f"{ROUNDS} kills; accepted by {counts(doors)}; {heard} heard, 0 lost, 0 settled ones again\n")
-    assert report.messages == heard, "each message that was kept was heard once"
+    await conclude(place, doors, listening, talking, ROUNDS)

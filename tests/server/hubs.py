@@ -5,6 +5,7 @@ The carriers are the Unix socket and the WebSocket.
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -91,13 +92,18 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
 
 
 def options_of(home: Path, **given: Any) -> Options:
-    """Return the options of a hub, on a free port unless another is named. Settings of protocols have short names."""
+    """Return the options of a hub, on a free port unless another is named. Settings of protocols have short names.
+
+    `TIELINE_TEST_WORKERS` is the number of workers, for suites that have a choice; see `test_suites_with_workers.py`.
+    """
     flags: dict[str, dict[str, Any]] = {}
     for name in _SETTINGS.keys() & given.keys():
         value = given.pop(name)
         if value is not None:
             protocol, sets = _SETTINGS[name]
             flags.setdefault(protocol, {}).update(sets(value))
+    if workers := os.environ.get("TIELINE_TEST_WORKERS"):
+        flags["workers"] = {"count": int(workers)}
     if on_postgres():
         given.setdefault("store", database_url(home))
     return Options(**{"home": home, "http": "127.0.0.1:0", **given, "flags": {**flags, **given.get("flags", {})}})

@@ -19,7 +19,8 @@ from tieline import __version__
 from tieline.client import HubUnreachable, connect
 from tieline.server.config import ConfigError
 from tieline.server.home import HomeBusy
-from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
+from tieline.server.hub import Options, RunningHub
+from tieline.server.runtime import raise_file_limit, stop_signals
 from tieline.wire.home import RUN_FILE, read_running
 from tieline.wire.unix import SocketPathTooLong
 

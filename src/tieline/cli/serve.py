@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _HTTP = "http"
 """Section of the HTTP port in `tieline.toml`."""
+_WORKERS = "workers"
+"""Section of the workers in `tieline.toml`."""
 
 _HTTP_FLAGS = (
     Flag(
@@ -73,10 +75,28 @@ _HTTP_FLAGS = (
 )
 """Options of `tieline serve` that replace settings in the section `[http]`."""
 
+_WORKERS_FLAGS = (
+    Flag(
+        ("--workers",),
+        "Processes that serve clients, beside the hub's own. Default: 0.",
+        lambda text: {"count": _worker_count(text)},
+        metavar="N",
+    ),
+)
+"""Options of `tieline serve` that replace settings in the section `[workers]`."""
+
+
+def _worker_count(text: str) -> int:
+    """Return the number in the option `--workers`. Raises `ValueError`."""
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no number of processes")
+    return int(text)
+
 
 def _all_flags() -> Iterator[tuple[str, Flag]]:
-    """Yield all options of `tieline serve` that replace settings, each with the name of its protocol or `http`."""
+    """Yield all options of `tieline serve` that replace settings, each with its protocol, `http` or `workers`."""
     yield from ((_HTTP, flag) for flag in _HTTP_FLAGS)
+    yield from ((_WORKERS, flag) for flag in _WORKERS_FLAGS)
     yield from ((protocol.name, flag) for protocol in protocols() for flag in protocol.flags)
 
 
@@ -146,7 +166,7 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings that the command line options override, by protocol (or `http`) and field.
+    """Return the settings that the command line options override, by protocol (or `http`, `workers`) and field.
 
     `given` are the values of all options.
     """
@@ -233,7 +253,8 @@ async def _run(options: "Options", log_file: LogFile) -> None:
     from tieline.cli.upgrade import prepare_upgrade
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
-    from tieline.server.hub import RunningHub, spare_collector, stop_signals, suspend_collector
+    from tieline.server.hub import RunningHub
+    from tieline.server.runtime import spare_collector, stop_signals, suspend_collector
 
     suspend_collector()
     asked = stop_signals()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from tieline.server.config import ConfigError
+from tieline.server.config import ConfigError, Http
 from tieline.wire.home import CERTIFICATE_FILE, write_private
 from tieline.wire.tls import fingerprint_of
 
@@ -108,3 +108,12 @@ def _first(text: str) -> str:
     """Return the first certificate in a PEM file. A chain has the hub's own certificate first."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     return begin + text.partition(begin)[2].partition(end)[0] + end
+
+
+def certificate_of(home: Path, http: Http, host: str) -> Certificate | None:
+    """Return the certificate of the hub's ports; `None` if they do not speak TLS. `host` is the address of the hub."""
+    if http.tls:
+        return own_certificate(home, (host, *http.all_names))
+    if http.tls_cert:
+        return Certificate(Path(http.tls_cert).expanduser(), Path(http.tls_key).expanduser())
+    return None

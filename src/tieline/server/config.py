@@ -83,6 +83,11 @@ every = ""
 # More options of `tieline pipeline run`, for example ["--alerts", "#ops", "--budget", "50"].
 arguments = []
 
+[workers]
+# Number of processes that serve clients, beside the process that decides. Useful up to the number of processors less
+# one. 0: one process does both.
+count = 0
+
 # [limits]
 # Any limit by its name, for example:
 # hops_max = 200
@@ -207,6 +212,21 @@ class PipelineSection(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: tuple[str, ...] = ()
 
 
+class WorkersSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Section `[workers]` of `tieline.toml`: the number of processes that serve clients."""
+
+    count: int = 0
+
+    def check(self) -> None:
+        """Raise `ConfigError` if the number cannot be used."""
+        if not 0 <= self.count <= WORKERS_MAX:
+            raise ConfigError(f"the number of workers is {self.count}; it must be from 0 to {WORKERS_MAX}")
+
+
+WORKERS_MAX = 64
+"""Most processes that serve clients. More would only wait for the one process that decides."""
+
+
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
     """The sections of `tieline.toml` that configure the hub itself (HTTP port, store, limits…).
 
@@ -219,6 +239,7 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
     notify: NotifySection = NotifySection()
     backup: BackupSection = BackupSection()
     pipeline: PipelineSection = PipelineSection()
+    workers: WorkersSection = WorkersSection()
     limits: Limits = Limits()
 
 
@@ -233,10 +254,15 @@ class Config(_OwnSections, frozen=True):
         (found,) = (settings for settings in self.protocols.values() if isinstance(settings, kind))
         return found
 
+    def encode(self) -> bytes:
+        """Return this configuration as JSON, for another process of the hub. It has all secrets."""
+        return msgspec.json.encode(self)
+
     def overridden(self, flags: Mapping[str, Mapping[str, Any]]) -> "Config":
         """Return a copy of this configuration with some settings replaced. Raise `ConfigError` if they cannot be used.
 
-        `flags` has the new values, as protocol name → field name → value; under `http`, those of the HTTP port.
+        `flags` has the new values, as protocol name → field name → value; under `http`, those of the HTTP port, and
+        under `workers`, those of the workers.
         """
         try:
             port = msgspec.structs.replace(self.http, **flags.get("http", {})).checked()
@@ -245,7 +271,9 @@ class Config(_OwnSections, frozen=True):
         settings = {
             name: msgspec.structs.replace(settings, **flags.get(name, {})) for name, settings in self.protocols.items()
         }
-        return msgspec.structs.replace(self, http=port, protocols=settings)
+        workers = msgspec.structs.replace(self.workers, **flags.get("workers", {}))
+        workers.check()
+        return msgspec.structs.replace(self, http=port, workers=workers, protocols=settings)
 
     def in_room(self) -> "Config":
         """Return this configuration without the parts that only the common room (the hub itself) has.
@@ -259,8 +287,22 @@ class Config(_OwnSections, frozen=True):
             console=ConsoleSection(owner=""),
             notify=NotifySection(),
             pipeline=PipelineSection(),
+            workers=WorkersSection(),
             protocols=settings,
         )
+
+
+def decode_config(encoded: bytes) -> Config:
+    """Return the configuration that `Config.encode` encoded."""
+    sections = msgspec.json.decode(encoded, type=dict[str, Any])
+    written = sections.pop("protocols")
+    own = msgspec.convert(sections, _OwnSections)
+    settings = {
+        protocol.name: msgspec.convert(written[protocol.name], protocol.settings)
+        for protocol in protocols()
+        if protocol.name in written
+    }
+    return Config(**msgspec.structs.asdict(own), protocols=settings)
 
 
 def load_config(home: Path, environment: Mapping[str, str] = os.environ) -> Config:

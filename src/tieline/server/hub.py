@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import gc
 import os
-import resource
+import secrets
 import shutil
-import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,35 +17,32 @@ from tieline import __version__
 from tieline.console.login import LoginApp
 from tieline.console.site import Site
 from tieline.protocols import protocols
-from tieline.server.certificate import Certificate, own_certificate
+from tieline.server.certificate import Certificate, certificate_of
 from tieline.server.config import BackupSection, Config, ConfigError, Http, StoreSection, load_config
 from tieline.server.config_origin import record
 from tieline.server.home import Home
 from tieline.server.http import HttpListener
 from tieline.server.local_hub import LocalHub
+from tieline.server.native_stream import NativeStream
 from tieline.server.notifier import Notifier
+from tieline.server.pages import Pages
 from tieline.server.pipeline_process import ReportTime, make_pipeline
 from tieline.server.room import Room
 from tieline.server.rooms import Rooms
+from tieline.server.runtime import raise_file_limit
 from tieline.server.storage import in_database, public_url, store_folder
+from tieline.server.workers.control import Begin
+from tieline.server.workers.forwarding import ForwardServer
+from tieline.server.workers.pool import WorkerPool
 from tieline.services.assembly import Services
 from tieline.wire.address import CannotListen, is_loopback, parse_address, reachable, refuse_plain, with_pin
-from tieline.wire.home import HUB_SOCKET, KEY_FILE, Running
+from tieline.wire.home import HUB_SOCKET, KEY_FILE, LINK_SOCKET, REQUESTS_SOCKET, Running
 from tieline.wire.http import HttpApp
+from tieline.wire.hub_link.server import LinkServer
 from tieline.wire.native.unix import NativeListener
 from tieline.wire.protocol import Host, Server
 from tieline.wire.room import ROOMS_FOLDER
 from tieline.wire.unfinished import Unfinished
-
-_COLLECT_AFTER = 10_000
-"""Number of new objects after which the garbage collector scans them. One batch of commands creates fewer lasting
-objects."""
-_YOUNG_PASSES = 2
-"""Number of scans of new objects before the garbage collector also scans the objects that survived these scans. Such a
-larger scan covers about 30,000 objects and stops the hub for 20 ms."""
-
-_MACOS_FILES_MAX = 10_240
-"""Number of open files that macOS allows a process that asks for as many as possible (`OPEN_MAX`)."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,60 +59,9 @@ class Options(Struct, frozen=True):
     home_named: bool = True
     pipeline: str | None = None
     flags: Mapping[str, Mapping[str, Any]] = {}
-    """Settings that the command line changes, as protocol name (or `http`) → field name → value."""
+    """Settings that the command line changes, as protocol name (or `http`, `workers`) → field name → value."""
     backup: Mapping[str, Any] = {}
     """Settings of regular backups that the command line changes, as field name → value."""
-
-
-def raise_file_limit() -> None:
-    """Raise this process's limit of open files as far as the system allows. Thousands of sockets need as many files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS names no limit and accepts only this number.
-    for files in (hard, _MACOS_FILES_MAX):
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, files), hard))
-            return
-
-
-def spare_collector() -> None:
-    """Make the garbage collector run rarely. Call this when everything is loaded and started.
-
-    Messages form no reference cycles, so they are freed when nobody refers to them. Only sessions and requests form
-    cycles, and there are few of them. So the garbage collector need not scan after every batch, and it never scans the
-    objects that the start created.
-    """
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, _YOUNG_PASSES)
-    gc.enable()
-
-
-def suspend_collector() -> None:
-    """Turn the garbage collector off while a hub starts.
-
-    With thousands of members, garbage collection would take a third of the start time. All objects that the start makes
-    stay in use. `spare_collector` turns the garbage collector on again.
-    """
-    gc.disable()
-
-
-def stop_signals() -> asyncio.Event:
-    """Return an event that is set when the process gets SIGTERM or SIGINT.
-
-    Call this before the hub starts, so that no signal is missed.
-    """
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    return asked
-
-
-def _certificate(home: Path, http: Http, host: str) -> Certificate | None:
-    """Return the certificate of the hub's ports; `None` if they do not speak TLS. `host` is the address of the hub."""
-    if http.tls:
-        return own_certificate(home, (host, *http.all_names))
-    if http.tls_cert:
-        return Certificate(Path(http.tls_cert).expanduser(), Path(http.tls_key).expanduser())
-    return None
 
 
 def _public(http: Http, certificate: Certificate | None, address: str) -> str:
@@ -148,7 +92,8 @@ class RunningHub:
         self.unfinished: Unfinished | None = None
         # Servers of the active protocols, by name.
         self.servers: dict[str, Server] = {}
-        self.native: NativeListener | None = None
+        # Addresses of the protocols that workers serve, by name.
+        self._worker_places: Mapping[str, str] = {}
         # Services beside messages, for example files and logins.
         self.services: Services | None = None
         self.login_app: LoginApp | None = None
@@ -187,7 +132,7 @@ class RunningHub:
             if refusal:
                 raise ConfigError(refusal)
         self.owner = config.console.owner
-        certificate = _certificate(home.path, config.http, reachable(address[0]))
+        certificate = certificate_of(home.path, config.http, reachable(address[0]))
         if self._prepare is not None:
             await self._prepare()
         room = await self._open_common_room(home, config)
@@ -208,32 +153,32 @@ class RunningHub:
         site = Site()
         rooms = self.rooms = Rooms(room.folder / ROOMS_FOLDER, host, config, site)
         self._closing.push_async_callback(rooms.stop)
-        await self._start_servers(room, msgspec.structs.replace(host, rooms=rooms))
+        await self._start_servers(room, msgspec.structs.replace(host, rooms=rooms), config.workers.count)
         await room.services.start()
         await rooms.start([server.no_room for server in self.servers.values() if server.no_room is not None])
-        apps = [rooms, *self._http_apps(), *room.own_apps(unfinished), site]
-        more = [ReportTime(room.report), *([pipeline] if pipeline else [])]
-        http = HttpListener(
-            room.local_hub,
-            apps,
-            config.http.all_names,
-            unfinished,
-            room.operator,
-            more,
-            certificate=host.certificate,
-            trusted_proxies=config.http.trusted_proxies,
-        )
-        self._closing.push_async_callback(http.stop)
-        await http.start(*address)
+        pool = await self._make_workers(room.local_hub, home, config)
+        more = [ReportTime(room.report), *(each for each in (pipeline, pool) if each is not None)]
+        apps = [
+            rooms,
+            *self._http_apps(),
+            *room.own_apps(unfinished),
+            site,
+            NativeStream(room.local_hub),
+            Pages(room.local_hub, room.operator, more),
+        ]
+        if pool is not None:
+            http_address = await self._start_workers(pool, apps)
+        else:
+            http_address = await self._listen(host, apps, config)
         self.running = Running(
             pid=os.getpid(),
             version=__version__,
-            http=f"{'https' if certificate else 'http'}://{http.address}",
+            http=f"{'https' if certificate else 'http'}://{http_address}",
             hub_socket=str(home.path / HUB_SOCKET),
             store=public_url(config.store.url),
             pipeline=config.pipeline.every,
             places=self._places(),
-            url=_public(config.http, certificate, http.address),
+            url=_public(config.http, certificate, http_address),
             fingerprint=certificate.fingerprint if certificate and config.http.tls else "",
         )
         for server in self.servers.values():
@@ -277,19 +222,74 @@ class RunningHub:
         self.local_hub, self.services, self.login_app = room.local_hub, room.services, room.login_app
         return room
 
-    async def _start_servers(self, room: Room, host: Host) -> None:
+    async def _start_servers(self, room: Room, host: Host, workers: int) -> None:
         self.servers = room.make_servers(host)
         for server in self.servers.values():
             self._closing.push_async_callback(server.stop)
         for server in self.servers.values():
             await server.prepare()
-        native = self.native = await NativeListener.start(host.hub, host.home / HUB_SOCKET, host.unfinished)
-        self._closing.callback(native.stop)
-        for server in self.servers.values():
+        if not workers:
+            native = await NativeListener.start(host.hub, host.home / HUB_SOCKET, host.unfinished)
+            self._closing.callback(native.stop)
+        elsewhere = {protocol.name for protocol in protocols() if protocol.in_workers} if workers else ()
+        for name, server in self.servers.items():
+            if name in elsewhere:
+                continue
             try:
                 await server.start()
             except CannotListen as error:
                 raise ConfigError(str(error)) from error
+
+    async def _listen(self, host: Host, apps: Sequence[HttpApp], config: Config) -> str:
+        """Open the HTTP port in this process, and return its address."""
+        http = HttpListener(
+            host.hub.limits,
+            apps,
+            config.http.all_names,
+            host.unfinished,
+            certificate=host.certificate,
+            trusted_proxies=config.http.trusted_proxies,
+        )
+        self._closing.push_async_callback(http.stop)
+        await http.start(*parse_address(config.http.listen))
+        return http.address
+
+    async def _make_workers(self, hub: LocalHub, home: Home, config: Config) -> WorkerPool | None:
+        """Return the workers, which are not started yet, and let them reach the hub; `None` if there are none."""
+        count = config.workers.count
+        if not count:
+            return None
+        key = secrets.token_urlsafe(32)
+        links = LinkServer(hub, key)
+        self._closing.push_async_callback(links.close)
+        await links.listen(home.path / LINK_SOCKET)
+        encoded = config.encode()
+
+        def begin(number: int) -> Begin:
+            return Begin(
+                number=number,
+                workers=count,
+                home=str(home.path),
+                home_named=self._options.home_named,
+                config=msgspec.Raw(encoded),
+                link=str(home.path / LINK_SOCKET),
+                requests=str(home.path / REQUESTS_SOCKET),
+                key=key,
+            )
+
+        return WorkerPool(count, key, begin, links)
+
+    async def _start_workers(self, pool: WorkerPool, apps: Sequence[HttpApp]) -> str:
+        """Start the workers, which open the HTTP port and serve it. Return its address."""
+        forwards = ForwardServer(apps, pool.key)
+        self._closing.push_async_callback(forwards.stop)
+        await forwards.listen(self._options.home / REQUESTS_SOCKET)
+        self._closing.push_async_callback(pool.stop)
+        ready = await pool.start()
+        # Streams end before the workers that carry them.
+        self._closing.callback(forwards.close_apps)
+        self._worker_places = ready.places
+        return ready.http
 
     def _http_apps(self) -> list[HttpApp]:
         """Return the HTTP applications of all protocols that have routes on the HTTP port."""
@@ -300,6 +300,7 @@ class RunningHub:
         places: dict[str, str | None] = {place: None for protocol in protocols() for place in protocol.places}
         for server in self.servers.values():
             places.update(server.places())
+        places.update(self._worker_places)
         return places
 
     async def stop(self) -> None:

@@ -27,19 +27,23 @@ log = structlog.get_logger(__name__)
 class Acceptor:
     """Accepts the connections of the listening socket `listener`.
 
-    `factory` makes the asyncio protocol of each connection.
+    `factory` makes the asyncio protocol of each connection. Without a listening socket, another process accepts the
+    connections, and `take` gets them.
     """
 
-    def __init__(self, listener: socket.socket, factory: Callable[[socket.socket], asyncio.BaseProtocol]) -> None:
+    def __init__(
+        self, listener: socket.socket | None, factory: Callable[[socket.socket], asyncio.BaseProtocol]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
-        # None once closed.
+        # None once closed, or if another process has it.
         self._listener: socket.socket | None = listener
         self._factory = factory
         # Tasks that make transports.
         self._opening: set[asyncio.Task[None]] = set()
         # Timer that ends a pause after a failure.
         self._resting: asyncio.TimerHandle | None = None
-        self._loop.add_reader(listener.fileno(), self.accept_all)
+        if listener is not None:
+            self._loop.add_reader(listener.fileno(), self.accept_all)
 
     def accept_all(self) -> None:
         """Accept all connections in the kernel's queue, and make the asyncio protocol of each at once."""
@@ -57,10 +61,14 @@ class Acceptor:
             except OSError as error:
                 self._rest(error)
                 return
-            accepted.setblocking(False)
-            task = self._loop.create_task(self._open(accepted, self._factory(accepted)))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self.take(accepted)
+
+    def take(self, accepted: socket.socket) -> None:
+        """Make the asyncio protocol of an accepted connection, and open the connection."""
+        accepted.setblocking(False)
+        task = self._loop.create_task(self._open(accepted, self._factory(accepted)))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
     async def _open(self, accepted: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tieline.contract.hub import Hub
     from tieline.contract.member import Credential
     from tieline.services.assembly import Services
+    from tieline.wire.doors import Doors
     from tieline.wire.extractor import Extractor
     from tieline.wire.fidelity import Carriage
     from tieline.wire.http import HttpApp
@@ -98,8 +99,8 @@ class Host(Struct, frozen=True, kw_only=True):
     unfinished: "Unfinished"
     """Limits the total size of the incomplete messages of all connections."""
     now_ms: Callable[[], int]
-    services: "Services"
-    """The hub's services for files, logins and devices."""
+    services: "Services | None"
+    """The hub's services for files, logins and devices. `None` in a worker."""
     names: Sequence[str] = ()
     """Host names that the hub's ports accept in addition to `localhost` and IP addresses."""
     is_loopback: bool = False
@@ -108,6 +109,8 @@ class Host(Struct, frozen=True, kw_only=True):
     """Returns the TLS settings with the hub's current certificate. `None` if the hub's ports do not speak TLS."""
     is_insecure: bool = False
     """True if ports without TLS may listen where other machines can reach them."""
+    doors: "Doors | None" = None
+    """Opens the sockets and ports of a protocol that may run in workers. `None` if the server opens them itself."""
     rooms: "RoomMaker | None" = None
     """Makes new rooms (hubs behind the same HTTP port); `None` if this hub cannot make any."""
     room_token_digest: bytes | None = None
@@ -228,3 +231,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """True if this protocol also works in rooms other than the common room. (A room is a hub behind the same HTTP
     port.) Such a protocol uses only the HTTP port, and each request names its room. In these rooms, the server's
     `prepare`, `start` and `follow` are never called."""
+    in_workers: bool = False
+    """True if any worker may serve any client of this protocol. The server of such a protocol needs only the Hub port,
+    and shares nothing between clients. It opens its sockets and ports by the doors of the `Host`. In a worker, its
+    `prepare` and `follow` are never called. All other protocols are served in the hub's process."""

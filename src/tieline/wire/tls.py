@@ -125,20 +125,22 @@ class TlsListener(Acceptor):
     """Accepts connections on a listening socket, with limits on the time and the number of unfinished handshakes.
 
     When a handshake is done, `make` makes the asyncio protocol of the connection. `context` returns the TLS settings
-    with the current certificate. It is called for each connection, so that a new certificate is used at once.
+    with the current certificate. It is called for each connection, so that a new certificate is used at once. Without a
+    listening socket, another process accepts the connections, and `take` gets them.
     """
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: socket.socket | None,
         make: Callable[[], asyncio.Protocol],
         context: Callable[[], ssl.SSLContext],
         *,
         seconds_max: float = HANDSHAKE_SECONDS_MAX,
         handshakes_max: int = HANDSHAKES_MAX,
     ) -> None:
-        listener.setblocking(False)
-        self.sockets = (listener,)
+        if listener is not None:
+            listener.setblocking(False)
+        self.sockets: tuple[socket.socket, ...] = () if listener is None else (listener,)
         self._context = context
         self._seconds_max = seconds_max
         self._handshakes_max = handshakes_max

@@ -23,8 +23,9 @@ import uvloop
 from tieline.contract.command import Command
 from tieline.core.broker import Broker
 from tieline.core.outcome import Outcome
-from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
+from tieline.server.hub import Options, RunningHub
 from tieline.server.local_hub import LocalHub
+from tieline.server.runtime import raise_file_limit, spare_collector, stop_signals
 
 LOOP, COMMAND, BATCH, COLLECTOR = "loop", "command", "batch", "collector"
 """Kinds of measured work. LOOP: one callback of the event loop. COMMAND: one command of the broker. BATCH: all commands

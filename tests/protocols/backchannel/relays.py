@@ -246,7 +246,7 @@ async def own_port(there: HubHarness, **options: Any) -> AsyncIterator[str]:
     key = read_key(there.home)
     assert there.hub.local_hub is not None
     assert key is not None
-    listener = HttpListener(there.hub.local_hub, [Relay(there.hub.local_hub, ByHomeKey(key), **options)])
+    listener = HttpListener(there.hub.local_hub.limits, [Relay(there.hub.local_hub, ByHomeKey(key), **options)])
     await listener.start("127.0.0.1", 0)
     try:
         yield f"http://{listener.address}"

@@ -21,6 +21,7 @@ from tieline.wire.puppet import Puppet
 def _server(host: Host, settings: Ac7Settings) -> Server:
     from tieline.protocols.ac7.server import Ac7
 
+    assert host.services is not None, "workers do not serve this protocol"
     return Ac7(host.hub, host.services, announce=settings.announce, unfinished=host.unfinished)
 
 

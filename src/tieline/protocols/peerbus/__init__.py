@@ -30,6 +30,7 @@ def _server(host: Host, settings: PeerbusSettings) -> Server:
         hosts=host.names,
         certificate=host.certificate,
         is_insecure=host.is_insecure,
+        doors=host.doors,
     )
 
 
@@ -78,4 +79,5 @@ PROTOCOL = Protocol(
     tools=_tools,
     signatures=Signatures(SECRET_VARIABLE, _signature_check),
     commands=_commands,
+    in_workers=True,
 )

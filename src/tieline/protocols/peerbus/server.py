@@ -7,7 +7,6 @@ carrier is a socket that sends and receives frames: a WebSocket, or a stream of 
 import asyncio
 import contextlib
 import hmac
-import socket as sockets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -24,12 +23,11 @@ from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.protocols.peerbus.connection import Carrier, PeerConnection
 from tieline.protocols.peerbus.lines import LineCarrier
 from tieline.protocols.peerbus.websocket import WebSocketCarrier
-from tieline.wire.address import CannotListen, reachable, refuse_plain
+from tieline.wire.address import CannotListen, refuse_plain
+from tieline.wire.doors import Closable, Doors, OwnDoors
 from tieline.wire.hosts import Hosts
 from tieline.wire.protocol import Server
-from tieline.wire.tls import BACKLOG, TlsListener, listen_tls
 from tieline.wire.unfinished import Unfinished
-from tieline.wire.unix import UnixServer, listen
 
 _NAME_CODES = frozenset({Code.INVALID_NAME, Code.RESERVED_NAME, Code.NAME_TAKEN})
 """Refusal codes for a peer's name. The hub logs such refusals, because the peer gets only a short close reason."""
@@ -76,6 +74,7 @@ class PeerbusServer(Server):
         hosts: Sequence[str] = (),
         certificate: Callable[[], SSLContext] | None = None,
         is_insecure: bool = False,
+        doors: Doors | None = None,
     ) -> None:
         refusal = refuse_plain(port[0], "peerbus") if port and certificate is None and not is_insecure else ""
         if refusal:
@@ -95,7 +94,8 @@ class PeerbusServer(Server):
         self._tokens = [sha256(token.encode()).digest() for token in tokens if token]
         # Refused names that are in the log already, with the code of the refusal.
         self._refused_names: set[tuple[str, Code]] = set()
-        self._listeners: list[asyncio.Server | TlsListener | UnixServer] = []
+        self._doors = doors or OwnDoors()
+        self._listeners: list[Closable] = []
         # Carriers of the separate port; `stop` waits for them.
         self._carriers: set[WebSocketCarrier] = set()
         self._alone = asyncio.Event()
@@ -153,23 +153,14 @@ class PeerbusServer(Server):
 
         Requests may use `localhost`, IP addresses and the host names in `names` as their host.
         """
-        loop = asyncio.get_running_loop()
-        family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
-        make = partial(WebSocketCarrier, self)
-        server: asyncio.Server | TlsListener
-        if self._certificate is None:
-            server = await loop.create_server(make, host, port, family=family, backlog=BACKLOG)
-        else:
-            server = listen_tls((host, port), make, self._certificate)
-        self._listeners.append(server)
-        bound_host, bound_port = server.sockets[0].getsockname()[:2]
-        self.hosts = Hosts(names, bound_host)
-        shown = reachable(bound_host)
-        self.address = f"[{shown}]:{bound_port}" if ":" in shown else f"{shown}:{bound_port}"
+        opened = await self._doors.open_port(host, port, partial(WebSocketCarrier, self), self._certificate)
+        self._listeners.append(opened)
+        self.hosts = Hosts(names, opened.host)
+        self.address = opened.address
 
     async def listen_unix(self, path: Path) -> None:
         """Open a Unix socket on which each line is a frame (protocol message). Only the hub's own user can connect."""
-        self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
+        self._listeners.append(await self._doors.open_socket(path, lambda: LineCarrier(self)))
 
     async def stop(self) -> None:
         """Stop listening, and close the connections of all peers. Each peer gets the reason that the hub stops."""

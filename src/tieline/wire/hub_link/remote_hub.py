@@ -197,6 +197,8 @@ class RemoteHub(Hub):
         self._inboxes: dict[MemberName, ExternalInbox] = {}
         # Resolved when the link is over.
         self.lost: asyncio.Future[None] = self._loop.create_future()
+        # Id of the link, by which the hub knows this worker.
+        self.link_id = welcome.link
         self._link = _Link(self, path, key, welcome.link)
         self._link.use(connection, welcome)
 

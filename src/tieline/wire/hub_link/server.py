@@ -79,6 +79,11 @@ class LinkServer:
         """Listen for workers at `path`."""
         self._server = await unix.listen(path, lambda: _Connection(self), mode=0o600)
 
+    def end(self, link: str) -> None:
+        """End a link and all its sessions at once, because its worker is gone. Do nothing if there is no such link."""
+        if link in self.links:
+            self.links[link].give_up()
+
     async def close(self) -> None:
         """Listen no more, and end all links. Their sessions end with them."""
         if self._server is not None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tieline.contract.hub import Hub
 from tieline.contract.refusal import Code, Refusal
+from tieline.wire.doors import Closable, Doors, OwnDoors
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 from tieline.wire.native.server import NativeConnection, Transport
 from tieline.wire.stream import Stream
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
-from tieline.wire.unix import UnixServer, listen
 
 
 class _UnixConnection(Stream, Transport):
@@ -89,19 +89,21 @@ class NativeListener:
     It knows all open connections of this socket.
     """
 
-    def __init__(self, server: UnixServer, connections: set[_UnixConnection]) -> None:
+    def __init__(self, server: Closable, connections: set[_UnixConnection]) -> None:
         self._server = server
         self._connections = connections
 
     @classmethod
-    async def start(cls, hub: Hub, path: Path, unfinished: Unfinished | None = None) -> "NativeListener":
+    async def start(
+        cls, hub: Hub, path: Path, unfinished: Unfinished | None = None, doors: Doors | None = None
+    ) -> "NativeListener":
         """Listen at `path`, and return the server. Only the user who runs the hub may connect.
 
-        `unfinished` limits the memory for incomplete messages of all connections.
+        `unfinished` limits the memory for incomplete messages of all connections. `doors` open the socket.
         """
         connections: set[_UnixConnection] = set()
         bound = unfinished or Unfinished(hub.limits)
-        server = await listen(path, lambda: _UnixConnection(hub, connections, bound), mode=0o600)
+        server = await (doors or OwnDoors()).open_socket(path, lambda: _UnixConnection(hub, connections, bound))
         return cls(server, connections)
 
     @property

@@ -1,0 +1,218 @@
+"""The control line between the hub's process and a worker: messages in order, some with an open connection.
+
+Used by: both processes. Uses: a pair of connected Unix sockets. A message is a line of JSON. A connection of a client
+travels beside its message, as the kernel passes open files between processes. When one process ends in any way, the
+other one learns it at once.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Raw, Struct
+
+_READ_BYTES = 256 * 1024  # a line with the configuration is much smaller
+_FILES_MAX = 64  # the kernel never passes more than the files of one message at once
+
+log = structlog.get_logger(__name__)
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """The hub's first message: everything that a worker must know."""
+
+    number: int
+    """Number of the worker, from 1."""
+    workers: int
+    """Number of all workers."""
+    home: str
+    home_named: bool
+    config: Raw
+    """The configuration of the hub, as `Config.encode` returns it."""
+    link: str
+    """Path of the socket for links."""
+    requests: str
+    """Path of the socket for forwarded requests."""
+    key: str
+    """Secret for both sockets."""
+
+
+class Opened(Struct, frozen=True, tag=True):
+    """The hub's answer to `OpenSocket` and `OpenPort`: the door is open. A socket has no address."""
+
+    door: int
+    address: tuple[str, int] | None = None
+
+
+class NotOpened(Struct, frozen=True, tag=True):
+    """The hub's answer to `OpenSocket` and `OpenPort`: the door cannot be opened."""
+
+    door: int
+    error: int | None
+    why: str
+
+
+class Handed(Struct, frozen=True, tag=True):
+    """A connection of a client at this door. The connection comes with the message."""
+
+    door: int
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """The hub stops: end all connections, and the process."""
+
+
+class OpenSocket(Struct, frozen=True, tag=True):
+    """The worker wants connections of a Unix socket, under a number that the worker chooses for the door."""
+
+    door: int
+    path: str
+
+
+class OpenPort(Struct, frozen=True, tag=True):
+    """The worker wants connections of a port, under a number that the worker chooses for the door."""
+
+    door: int
+    host: str
+    port: int
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """All doors of the worker are open."""
+
+    link: str
+    """Id of the worker's link."""
+    http: str
+    """Address of the HTTP port."""
+    places: Mapping[str, str]
+    """Addresses of the worker's protocols, for `run.json`."""
+
+
+class NotReady(Struct, frozen=True, tag=True):
+    """The worker cannot start, and ends."""
+
+    why: str
+    is_setting: bool
+    """True if a setting is the reason, and `why` says it all."""
+
+
+class Load(Struct, frozen=True, tag=True):
+    """Number of connections that the worker has at this moment."""
+
+    connections: int
+    taken: int
+    """Number of all connections that the worker has got, with those that are over."""
+
+
+ToWorker = Begin | Opened | NotOpened | Handed | Stop
+ToPool = OpenSocket | OpenPort | Ready | NotReady | Load
+
+Unsent = tuple[ToWorker | ToPool, socket.socket]
+"""A message that was not sent, with its connection."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ControlLine:
+    """One end of the control line.
+
+    `receive` is called with each message of the other process, and with the connection if there is one. `lost` is
+    called when the other process is gone, with the connections that could not be sent, and their messages.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        kinds: Any,
+        receive: Callable[[Any, socket.socket | None], None],
+        lost: Callable[[Sequence[Unsent]], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        self._sock: socket.socket | None = sock
+        self._decoder = msgspec.json.Decoder(kinds)
+        self._receive = receive
+        self._lost = lost
+        # Bytes of a line that is not complete yet, and connections whose lines have not been handled.
+        self._buffer = b""
+        self._files: deque[socket.socket] = deque()
+        # Bytes that the kernel has not taken yet, each with the message and the connection that go with them.
+        self._unsent: deque[tuple[bytes, Unsent | None]] = deque()
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    def send(self, message: ToWorker | ToPool, connection: socket.socket | None = None) -> None:
+        """Send a message. A connection is closed here when the other process has it."""
+        if self._sock is None:
+            if connection is not None:
+                connection.close()
+            return
+        self._unsent.append((_encode(message) + b"\n", None if connection is None else (message, connection)))
+        if len(self._unsent) == 1:
+            self._write()
+
+    def close(self) -> None:
+        """Close this end."""
+        sock, self._sock = self._sock, None
+        if sock is None:
+            return
+        self._loop.remove_reader(sock.fileno())
+        self._loop.remove_writer(sock.fileno())
+        sock.close()
+        for _, unsent in self._unsent:
+            if unsent is not None:
+                unsent[1].close()
+        for connection in self._files:
+            connection.close()
+
+    def _write(self) -> None:
+        assert self._sock is not None, "a closed line writes nothing"
+        try:
+            while self._unsent:
+                data, unsent = self._unsent[0]
+                if unsent is None:
+                    sent = self._sock.send(data)
+                else:
+                    # The connection goes with the first byte.
+                    sent = socket.send_fds(self._sock, [data], [unsent[1].fileno()])
+                    unsent[1].close()
+                if sent < len(data):
+                    self._unsent[0] = (data[sent:], None)
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            self._loop.add_writer(self._sock.fileno(), self._write)
+        except OSError:
+            self._end()
+        else:
+            self._loop.remove_writer(self._sock.fileno())
+
+    def _read(self) -> None:
+        assert self._sock is not None, "a closed line reads nothing"
+        try:
+            data, files, _, _ = socket.recv_fds(self._sock, _READ_BYTES, _FILES_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, files = b"", []
+        self._files += [socket.socket(fileno=number) for number in files]
+        if not data:
+            self._end()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            try:
+                message = self._decoder.decode(line)
+            except msgspec.MsgspecError:
+                log.exception("a control line is broken")
+                self._end()
+                return
+            self._receive(message, self._files.popleft() if isinstance(message, Handed) else None)
+
+    def _end(self) -> None:
+        unsent = [each for _, each in self._unsent if each is not None]
+        self._unsent.clear()
+        self.close()
+        self._loop.call_soon(self._lost, unsent)

@@ -1,0 +1,335 @@
+"""Forwarded requests: a worker passes an HTTP request whole to the hub's process, which answers it.
+
+Used by: workers, for every request that needs more than the Hub port; the hub's process, which has the applications.
+Uses: a Unix socket. A request is passed as its ASGI events, which are plain values: the scope, what the client sends,
+and what the application sends. The application asks for each event of the client, so that nothing is read too early.
+WebSockets and streams are passed in the same way. A connection carries one request after the other.
+"""
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import Struct
+from starlette.types import Message, Receive, Scope, Send
+
+from tieline.server.http import dispatch
+from tieline.wire import unix
+from tieline.wire.http import CLIENT_GATE, LOGIN_COOKIES, SMALL_BODY, HttpApp, failure, refuse
+
+_IDLE_MAX = 64
+"""Most connections that a worker keeps for later requests. More requests at the same time are rare."""
+_HEADER_BYTES = 4  # the length of a frame; a body that comes in one piece may have megabytes
+_FIELDS = (
+    *("type", "asgi", "http_version", "server", "client", "scheme", "method", "root_path", "path", "raw_path"),
+    *("query_string", "headers", "subprotocols", LOGIN_COOKIES, SMALL_BODY),
+)
+"""Fields of a scope that are passed on. All others are about the process."""
+_LOST = failure(503, "the hub does not answer at the moment; send again later", close=True)
+_FAILED = failure(500, "the hub failed at this request", close=True)
+
+log = structlog.get_logger(__name__)
+
+
+class Want(Struct, frozen=True, tag=True):
+    """The application waits for the next event of the client."""
+
+
+class Sent(Struct, frozen=True, tag=True):
+    """The application sends this event to the client."""
+
+    message: dict[str, Any]
+
+
+class Gate(Struct, frozen=True, tag=True):
+    """The application calls a method of the client's `ClientGate`."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+
+class End(Struct, frozen=True, tag=True):
+    """The request is answered."""
+
+    failed: bool = False
+
+
+class Request(Struct, frozen=True, tag=True):
+    """A worker passes on a request."""
+
+    key: str
+    scope: dict[str, Any]
+
+
+class Got(Struct, frozen=True, tag=True):
+    """The next event of the client."""
+
+    message: dict[str, Any]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_to_worker: msgspec.msgpack.Decoder[Want | Sent | Gate | End] = msgspec.msgpack.Decoder(Want | Sent | Gate | End)
+_to_hub: msgspec.msgpack.Decoder[Request | Got] = msgspec.msgpack.Decoder(Request | Got)
+
+
+class _Connection:
+    """A connection between a worker and the hub's process."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self) -> bytes:
+        """Return the next frame. Raises `EOFError` or `OSError` if none comes."""
+        size = int.from_bytes(await self._reader.readexactly(_HEADER_BYTES), "big")
+        return await self._reader.readexactly(size)
+
+    def write(self, value: Struct) -> None:
+        """Send a frame. Do nothing if the connection is closed, which `read` and `drain` tell."""
+        if not self._writer.is_closing():
+            payload = _encode(value)
+            self._writer.write(len(payload).to_bytes(_HEADER_BYTES, "big") + payload)
+
+    async def drain(self) -> None:
+        """Wait until the other side has read most of what was sent. Raises `OSError` if it is gone."""
+        await self._writer.drain()
+
+    @property
+    def is_open(self) -> bool:
+        """True if the other side has not closed the connection."""
+        return not self._reader.at_eof() and not self._writer.is_closing()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+
+class Forwarder:
+    """HTTP application of a worker: passes each request on to the hub's process, at the socket `path`."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._path = path
+        self._key = key
+        # Connections for later requests, the newest last.
+        self._idle: list[_Connection] = []
+        self._closed = False
+
+    def serves(self, scope: Scope) -> bool:
+        """Return true: the hub's process has an answer to every request."""
+        del scope
+        return True
+
+    def close(self) -> None:
+        """Close the connections that carry no request. The others end when their request is answered."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the hub's process answer a request."""
+        request = _Forwarded(scope, receive, send)
+        connection: _Connection | None = None
+        try:
+            connection = await self._connect()
+            fields = {name: scope[name] for name in _FIELDS if name in scope}
+            connection.write(Request(self._key, fields))
+            answered = await request.run(connection)
+        except (OSError, EOFError):
+            if connection is not None:
+                connection.close()
+            if request.started:
+                # The client learns from the end of the connection that the answer is not complete.
+                raise
+            log.warning("the hub's process does not answer a request", path=scope["path"])
+            await refuse(scope, receive, send, _LOST)
+            return
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+        if answered and not self._closed and len(self._idle) < _IDLE_MAX:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    async def _connect(self) -> _Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+            connection.close()
+        return _Connection(*await asyncio.open_unix_connection(str(self._path)))
+
+
+class _Forwarded:
+    """One request of a client, in the worker."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        # True when the client has got the beginning of the answer.
+        self.started = False
+        self._giving: asyncio.Task[None] | None = None
+
+    async def run(self, connection: _Connection) -> bool:
+        """Pass events in both directions until the request is answered. Return true if the connection can be used on.
+
+        It cannot if the application stopped while it waited for an event of the client.
+        """
+        try:
+            while True:
+                match _to_worker.decode(await connection.read()):
+                    case Want():
+                        self._giving = asyncio.create_task(self._give(connection))
+                    case Sent(message):
+                        self.started = True
+                        await self._send(message)
+                    case Gate(method, arguments):
+                        getattr(self._scope["extensions"][CLIENT_GATE], method)(*arguments)
+                    case End(failed):
+                        if failed and not self.started:
+                            await refuse(self._scope, self._receive, self._send, _FAILED)
+                        return self._giving is None
+        finally:
+            if self._giving is not None:
+                self._giving.cancel()
+                await asyncio.gather(self._giving, return_exceptions=True)
+
+    async def _give(self, connection: _Connection) -> None:
+        """Pass on the next event of the client."""
+        message = await self._receive()
+        self._giving = None
+        connection.write(Got(dict(message)))
+        with contextlib.suppress(OSError):
+            await connection.drain()
+
+
+class ForwardServer:
+    """The hub's side: lets the applications answer the requests of workers. `key` is the secret of the workers."""
+
+    def __init__(self, apps: Sequence[HttpApp], key: str) -> None:
+        self._apps = apps
+        self._key = key
+        self._server: unix.UnixServer | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def listen(self, path: Path) -> None:
+        """Listen for workers at `path`."""
+        self._server = await unix.listen(path, self._protocol, mode=0o600)
+
+    def _protocol(self) -> asyncio.Protocol:
+        reader = asyncio.StreamReader()
+        return asyncio.StreamReaderProtocol(reader, self._start)
+
+    def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(_Connection(reader, writer)))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    def close_apps(self) -> None:
+        """End all answers and WebSockets that are still open, because the hub stops."""
+        for app in self._apps:
+            app.close()
+
+    async def stop(self) -> None:
+        """Answer no more requests."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._answering):
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _serve(self, connection: _Connection) -> None:
+        """Answer the requests of one connection, one after the other."""
+        try:
+            while True:
+                request = _to_hub.decode(await connection.read())
+                if not isinstance(request, Request) or not hmac.compare_digest(request.key, self._key):
+                    break
+                if not await _Answering(connection, request.scope).run(self._apps):
+                    break
+        except (OSError, EOFError, msgspec.MsgspecError):
+            # The worker is gone, or its client.
+            pass
+        finally:
+            connection.close()
+
+
+class _Answering:
+    """One forwarded request, in the hub's process. It is also the `ClientGate` of a WebSocket."""
+
+    def __init__(self, connection: _Connection, scope: dict[str, Any]) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._is_websocket = scope["type"] == "websocket"
+        # The read of an event that the application waits for, or has waited for.
+        self._reading: asyncio.Task[Message] | None = None
+        scope["headers"] = [(name, value) for name, value in scope["headers"]]
+        scope["state"] = {}
+        if self._is_websocket:
+            scope["extensions"] = {"websocket.http.response": {}, CLIENT_GATE: self}
+
+    async def run(self, apps: Sequence[HttpApp]) -> bool:
+        """Let the applications answer. Return true if the connection can carry another request."""
+        failed = False
+        try:
+            await dispatch(apps, self._scope, self._receive, self._send)
+        except Exception:
+            log.exception("a request failed", path=self._scope["path"])
+            failed = True
+        finally:
+            reading = self._reading
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+            self._scope.clear()
+        self._connection.write(End(failed))
+        await self._connection.drain()
+        return reading is None
+
+    async def _receive(self) -> Message:
+        if self._reading is None:
+            self._connection.write(Want())
+            self._reading = asyncio.create_task(self._read())
+        # Shielded, because the application may stop to wait, and later wait for the same event again.
+        message = await asyncio.shield(self._reading)
+        self._reading = None
+        return message
+
+    async def _read(self) -> Message:
+        try:
+            got = _to_hub.decode(await self._connection.read())
+        except (OSError, EOFError, msgspec.MsgspecError):
+            got = None
+        if isinstance(got, Got):
+            return got.message
+        return {"type": "websocket.disconnect", "code": 1006} if self._is_websocket else {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self._connection.write(Sent(dict(message)))
+        try:
+            await self._connection.drain()
+        except OSError:
+            # As the HTTP port does it, when the client has disconnected.
+            if self._is_websocket:
+                raise
+
+    # The ClientGate port.
+
+    def await_greeting(self) -> None:
+        """Let the client send another small message."""
+        self._connection.write(Gate("await_greeting"))
+
+    def admit(self, owner: str, bytes_max: int | None = None) -> None:
+        """Admit the client as the member `owner`."""
+        self._connection.write(Gate("admit", (owner, bytes_max)))
+
+    def refuse(self) -> None:
+        """Refuse the client."""
+        self._connection.write(Gate("refuse"))
