@@ -241,7 +241,7 @@ class Loopback:
 class _ProxiedCall:
     """One API request of the program through the proxy, and its response.
 
-    Copies of both bodies are kept for the event.
+    Copies of both bodies are kept, because the activity event about this call contains them.
     """
 
     def __init__(self, name: str, request: h11.Request, target: str, near: Side) -> None:

@@ -33,7 +33,10 @@ class _Advice(Struct, frozen=True):
 
 
 def _advice(*, taken: bool, tools: bool) -> _Advice:
-    """Return the advice for an agent. The parameters are those of `show`."""
+    """Return the text that tells an agent how to answer the shown messages and read the others.
+
+    `taken` is true if the shown messages are already out of the inbox, `tools` if the agent has the hub's tools.
+    """
     if taken:
         return _Advice(f"{_BY_COMMANDS}.", _REST_BY_COMMANDS)
     if tools:

@@ -300,10 +300,10 @@ class LakeReader(Struct, frozen=True):
 
 
 class LakeState(Struct, frozen=True):
-    """The newest commit of a lake: its tables, and the rows that wait (`null` without a hub).
+    """The newest commit of a lake: its tables, and the number of log rows that are not in the lake yet (`waiting`).
 
-    `reader` is `null` if the hub does not know the lake yet. `changed` is the reason if the lake was made from another
-    log.
+    Without a hub, `waiting` is `null`. `reader` is `null` if the hub does not know the lake yet. `changed` is `null` if
+    the lake was made from this hub's log; otherwise it says how one sees that the log is another one.
     """
 
     lake: str

@@ -107,7 +107,7 @@ class Outcome(Struct):
     def settle_commands(self) -> list[c.Settle]:
         """Return commands that acknowledge or end (settle) the deliveries in `unsettled`.
 
-        Ask the external inboxes before you pass these commands to the broker.
+        Before you pass these commands to the broker, ask the external inboxes to reserve the deliveries for the hub.
         """
         return [
             c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)
