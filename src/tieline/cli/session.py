@@ -209,7 +209,7 @@ class Link:
         return joined.pinned_url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
 
     async def open_member(self, *, receive: bool = False, window: int = 256, make: bool = False) -> "Client":
-        """Open and return a session of a member: of `--as`, a token, the environment, or else the one that `init` stored.
+        """Open and return a session of the member of `--as`, a token or the environment, or else the stored one.
 
         With `make`, create the member first if its name is new. This works only on the hub's machine.
         """

@@ -331,8 +331,8 @@ class Loops:
     def _best(self, causes: list[_Heard]) -> _Heard | None:
         """Return the cause whose chain of answers the new message continues; `None` if there are no causes.
 
-        Take the longest chain of each sender. Of these chains, choose the shortest that has hops (counted answers). If none
-    has hops, choose any.
+        Take the longest chain of each sender. Of these chains, choose the shortest that has hops (counted answers), or
+        any if none has hops.
         """
         longest: dict[str, _Heard] = {}
         for heard in causes:
