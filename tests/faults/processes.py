@@ -12,8 +12,8 @@ from pathlib import Path
 from tieline.wire.home import Running, read_running
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 30
 SOAK = bool(os.environ.get("TIELINE_SOAK"))
+START_SECONDS = 120 if SOAK else 30
 
 _SERVE = "from tieline.cli.main import main; main()"
 
@@ -38,7 +38,7 @@ class HubProcess:
         deadline = time.monotonic() + START_SECONDS
         while (running := read_running(self.home)) is None or running.pid != self._process.pid:
             assert self._process.poll() is None, self.log.read_text(errors="replace")[-4000:]
-            assert time.monotonic() < deadline, "the hub did not start"
+            assert time.monotonic() < deadline, f"the hub did not start: {self.log.read_text(errors='replace')[-4000:]}"
             await asyncio.sleep(0.01)
         return running
 

@@ -20,11 +20,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tieline.server.http import dispatch
 from tieline.wire import unix
+from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
 from tieline.wire.http import CLIENT_GATE, LOGIN_COOKIES, SMALL_BODY, HttpApp, failure, refuse
+from tieline.wire.hub_link.connection import FRAME_BYTES_MAX
 
 _IDLE_MAX = 64
 """Most connections that a worker keeps for later requests. More requests at the same time are rare."""
-_HEADER_BYTES = 4  # the length of a frame; a body that comes in one piece may have megabytes
+_READ_BYTES = 64 * 1024  # as asyncio reads from a socket
 _FIELDS = (
     *("type", "asgi", "http_version", "server", "client", "scheme", "method", "root_path", "path", "raw_path"),
     *("query_string", "headers", "subprotocols", LOGIN_COOKIES, SMALL_BODY),
@@ -78,25 +80,43 @@ _to_hub: msgspec.msgpack.Decoder[Request | Got] = msgspec.msgpack.Decoder(Reques
 
 
 class _Connection:
-    """A connection between a worker and the hub's process."""
+    """A connection between a worker and the hub's process. All frames of an event loop turn leave in one write."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._loop = asyncio.get_running_loop()
         self._reader = reader
         self._writer = writer
+        self._frames = FrameBuffer(FRAME_BYTES_MAX)
+        # Frames of this turn, and their size.
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
 
     async def read(self) -> bytes:
-        """Return the next frame. Raises `EOFError` or `OSError` if none comes."""
-        size = int.from_bytes(await self._reader.readexactly(_HEADER_BYTES), "big")
-        return await self._reader.readexactly(size)
+        """Return the next frame. Raises `EOFError`, `FrameError` or `OSError` if none comes."""
+        while (payload := self._frames.next_frame()) is None:
+            data = await self._reader.read(_READ_BYTES)
+            if not data:
+                raise EOFError
+            self._frames.receive_data(data)
+        return payload
 
     def write(self, value: Struct) -> None:
         """Send a frame. Do nothing if the connection is closed, which `read` and `drain` tell."""
-        if not self._writer.is_closing():
-            payload = _encode(value)
-            self._writer.write(len(payload).to_bytes(_HEADER_BYTES, "big") + payload)
+        frame = encode_frame(_encode(value))
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+
+    def _flush(self) -> None:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if unsent and not self._writer.is_closing():
+            self._writer.write(b"".join(unsent))
 
     async def drain(self) -> None:
         """Wait until the other side has read most of what was sent. Raises `OSError` if it is gone."""
+        if self._unsent_bytes > _READ_BYTES:
+            self._flush()
         await self._writer.drain()
 
     @property
@@ -106,6 +126,7 @@ class _Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        self._flush()
         self._writer.close()
 
 
@@ -139,7 +160,7 @@ class Forwarder:
             fields = {name: scope[name] for name in _FIELDS if name in scope}
             connection.write(Request(self._key, fields))
             answered = await request.run(connection)
-        except (OSError, EOFError):
+        except (OSError, EOFError, FrameError):
             if connection is not None:
                 connection.close()
             if request.started:
@@ -254,7 +275,7 @@ class ForwardServer:
                     break
                 if not await _Answering(connection, request.scope).run(self._apps):
                     break
-        except (OSError, EOFError, msgspec.MsgspecError):
+        except (OSError, EOFError, FrameError, msgspec.MsgspecError):
             # The worker is gone, or its client.
             pass
         finally:
@@ -305,7 +326,7 @@ class _Answering:
     async def _read(self) -> Message:
         try:
             got = _to_hub.decode(await self._connection.read())
-        except (OSError, EOFError, msgspec.MsgspecError):
+        except (OSError, EOFError, FrameError, msgspec.MsgspecError):
             got = None
         if isinstance(got, Got):
             return got.message
