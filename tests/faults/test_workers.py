@@ -61,7 +61,8 @@ async def kill_decider(place: Place, rows: int) -> int:
     """Kill the process that decides, check the log, and start the hub again. Return the number of rows of the log."""
     workers = all_workers(place)
     place.hub.kill()
-    await until(lambda: all(has_ended(pid) for pid in workers))
+    # One that has just been started first loads its modules.
+    await until(lambda: all(has_ended(pid) for pid in workers), seconds=60)
     report = audit(place.hub.home)
     assert report.intact, report.findings
     assert report.rows >= rows, "the log never gets shorter"
