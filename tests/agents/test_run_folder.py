@@ -91,6 +91,19 @@ def test_the_guard_ends_its_program_and_removes_the_folder_when_the_runner_is_go
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux ends a process with its parent")
+@pytest.mark.parametrize("group", [guard.OWN_GROUP, guard.RUNNERS_GROUP])
+def test_a_program_ends_when_its_guard_is_killed(folder: Path, group: str) -> None:
+    script = f"echo $PPID $$ > {folder}/pids; exec sleep 300"
+    with subprocess.Popen([sys.executable, "-c", PARENT, guard.__file__, "", group, "/bin/sh", "-c", script]) as parent:
+        wait_until(lambda: (folder / "pids").exists() and (folder / "pids").read_text(), "the program")
+        guarding, program = map(int, (folder / "pids").read_text().split())
+        os.kill(guarding, signal.SIGKILL)
+        wait_until(lambda: not is_alive(program), "the end of the program")
+        parent.kill()
+
+
+@pytest.mark.slow
 def test_a_program_that_leaves_others_in_its_group_takes_them_with_it(folder: Path) -> None:
     alive, ours = os.pipe()
     script = f"sleep 300 & echo $! > {folder}/child; exit 5"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.agents.runs import activity, is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
-from tests.cli.terminal import Person, at_terminal
+from tests.cli.terminal import Person, at_terminal, at_terminal_of
 from tests.programs.conversation import (
     ANSWER,
     LATE_SECONDS,
@@ -32,6 +32,7 @@ from tests.programs.conversation import (
 from tests.programs.installed import ProgramHome, claude_code
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import CLAUDE_CODE
+from tieline.agents import guard
 from tieline.agents.hook_record import READY
 from tieline.agents.run_folder import RUNS
 
@@ -194,3 +195,20 @@ def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess,
         assert person.leaves() == (128 + signal.SIGKILL if part == "program" else -signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
         assert list((hub.home / RUNS).iterdir()) == []
+
+
+def test_a_killed_guard_leaves_no_process_and_no_file(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        variables = environment(hub.home, claude_code(home, model))
+        # In a shell, as a person has one. Otherwise the terminal would hang up at the end of the runner.
+        script = f"{TIELINE} run --as bob --no-push claude-code; sleep 300"
+        with at_terminal_of("/bin/sh", "-c", script, env=variables, cwd=home.project) as person:
+            person.sees("shortcuts")
+            wait_until(lambda: any("--wait" in command(pid) for pid in descendants(person.process.pid)), "its hook")
+            started = descendants(person.process.pid)
+            (guarding,) = [pid for pid in started if guard.__file__ in command(pid)]
+            os.kill(guarding, signal.SIGKILL)
+            wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
+            assert list((hub.home / RUNS).iterdir()) == []
+            for left in descendants(person.process.pid):
+                os.kill(left, signal.SIGKILL)

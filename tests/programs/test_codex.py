@@ -21,6 +21,7 @@ from tests.programs.conversation import ANSWER, bodies, command, descendants, ev
 from tests.programs.installed import ProgramHome, codex, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.table import CODEX
+from tieline.agents import guard
 from tieline.agents.codex import BUNDLE_SECONDS
 from tieline.agents.run_folder import RUNS
 
@@ -209,14 +210,15 @@ def test_two_sessions_of_one_member_are_each_shown_a_message_once(hub: HubProces
         assert [len(shown(one, f"HELLO {n}")) for one in (model, other) for n in (1, 2)] == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("part", ["program", "runner"])
+@pytest.mark.parametrize("part", ["program", "runner", "guard"])
 def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess, home: ProgramHome) -> None:
     with ScriptedModel(ANSWER) as model, running(hub, home, model) as run:
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "an answer")
         started = descendants(run.process.pid)
         (program,) = [pid for pid in started if command(pid).startswith(codex(home, model)["CODEX_PATH"])]
-        os.kill(program if part == "program" else run.process.pid, signal.SIGKILL)
-        assert run.process.wait(60) == (128 + signal.SIGKILL if part == "program" else -signal.SIGKILL)
+        (guarding,) = [pid for pid in started if guard.__file__ in command(pid)]
+        os.kill({"program": program, "runner": run.process.pid, "guard": guarding}[part], signal.SIGKILL)
+        assert run.process.wait(60) == (-signal.SIGKILL if part == "runner" else 128 + signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
         assert list((hub.home / RUNS).iterdir()) == []

@@ -5,7 +5,8 @@ guard imports only the standard library, and starts in a few milliseconds.
 
 A killed runner cannot clean up. The guard holds one end of a pipe, and only the runner holds the other end. When the
 runner ends in any way, the pipe closes. The guard then ends the program and removes the folder of the run. A runner
-that wants to end its program closes the pipe too, so that there is only one way to end a program.
+that wants to end its program closes the pipe too, so that there is only one way to end a program. If the guard
+itself is killed, the kernel ends the program (on Linux), and the runner ends as usual.
 
 A program with a terminal stays in the runner's process group, because only that group may use the terminal. A program
 without a terminal gets a process group of its own, and the guard ends the whole group when the program has ended. A
@@ -13,6 +14,7 @@ killed program cannot restore its terminal, so the guard restores the terminal.
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -30,6 +32,8 @@ GRACE_SECONDS = 3.0
 _POLL_SECONDS = 0.02  # a person does not notice this delay, and the polling costs little processor time
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _SIGNALLED = 128
+_PR_SET_PDEATHSIG = 1
+"""Number of the Linux setting that names the signal for a process when its parent ends."""
 
 OWN_GROUP, RUNNERS_GROUP = "own-group", "runners-group"
 
@@ -155,6 +159,26 @@ def _kept_terminal() -> Callable[[], None]:
     return put_back
 
 
+def _end_with_guard() -> Callable[[], None] | None:
+    """Return a function for a new process. After the call, the kernel ends that process if the guard is killed.
+
+    A program ends by SIGTERM as usual, and restores its terminal. Return `None` if the system is not Linux.
+    """
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+    guard = os.getpid()
+
+    def end_with_guard() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != guard:
+            # The guard was killed before the call.
+            os._exit(_SIGNALLED + signal.SIGTERM)
+
+    return end_with_guard
+
+
 def _no_action(_number: int, _frame: object) -> None:
     """Signal handler that does nothing, so that the guard survives the signal.
 
@@ -179,7 +203,11 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda number, _: early.append(number))
     try:
         # `Popen` does not pass the pipe and the folder's lock to the program: the program may outlive the guard.
-        process = subprocess.Popen(command, process_group=0 if own_group else None)  # noqa: S603 - that is its purpose
+        process = subprocess.Popen(  # noqa: S603 - that is its purpose
+            command,
+            process_group=0 if own_group else None,
+            preexec_fn=_end_with_guard(),  # noqa: PLW1509 - this process has no other thread yet
+        )
     except OSError as error:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
     guard = Guard(process, own_group=own_group)
