@@ -80,6 +80,18 @@ async def test_a_second_hub_is_refused_and_told_which_hub_is_the_first(folder: P
     assert "stop that hub first" in done.stderr
 
 
+async def test_a_redaction_says_that_the_database_keeps_old_rows(folder: Path) -> None:
+    async with running_hub(folder, store=database_url(folder), **ALONE) as there:
+        await there.add("ada", "bob")
+        ada = await there.join("ada")
+        sent = await ada.send("@bob", "the password is violet")
+        done = await asyncio.to_thread(run_cli, folder, "redact", sent.id, "--reason", "a password")
+        assert done.returncode == 0, done.stderr
+        assert f"cannot look into {there.running.store}" in done.stdout
+        assert "VACUUM FULL" in done.stdout
+        assert [message.body for message in await ada.history()] == ["redacted by operator: a password"]
+
+
 async def test_members_are_managed_without_a_hub_too(folder: Path) -> None:
     url = database_url(folder)
     async with running_hub(folder, store=url, **ALONE) as there:

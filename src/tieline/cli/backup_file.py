@@ -17,9 +17,7 @@ from tieline.cli.archive import ArchiveError, write_archive
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.last_backup import RECORD_FILE, LastBackup
 from tieline.core.store import DiskError, StoreError
-from tieline.server.config import ConfigError, StoreSection
-from tieline.server.config_origin import in_use
-from tieline.server.storage import in_database
+from tieline.server.config_origin import database_of
 from tieline.stores.sqlite.database import open_for_reading
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -45,7 +43,7 @@ def make_backup(home: Path, file: Path) -> Backup:
         raise Failure(Exit.USAGE, f"{file} is there already", "name a new file, or a folder")
     if not file.parent.is_dir():
         raise Failure(Exit.USAGE, f"there is no folder {file.parent}", f"mkdir -p {file.parent}")
-    place = _database_of(home)
+    place = database_of(home)
     if place:
         hint = (
             "back it up with the tools of PostgreSQL, such as pg_dump; docs/postgres.md says what to copy of the home"
@@ -65,14 +63,6 @@ def make_backup(home: Path, file: Path) -> Backup:
     with contextlib.suppress(OSError):
         write_private(home / RECORD_FILE, msgspec.json.encode(record))
     return made
-
-
-def _database_of(home: Path) -> str:
-    """Return the address of the PostgreSQL database of a hub, without its password; empty if it has none."""
-    with contextlib.suppress(ConfigError, OSError):
-        url = in_use(home).section("store", StoreSection).url
-        return url if in_database(url) else ""
-    return ""
 
 
 def dated_name(home: Path, folder: Path) -> Path:

@@ -46,6 +46,7 @@ async def redact(
         wait_until_gone,
     )
     from tieline.cli.short_ids import find_message_id
+    from tieline.server.config_origin import database_of
 
     home = link.folder
     async with await link.open_operator() as operator:
@@ -76,6 +77,9 @@ async def redact(
         for path in backups:
             say(neutral_line(f"  {path}"))
         say("Other copies of backups may have it too.")
+        if place := database_of(home):
+            say(f"This command cannot look into {place}, which keeps old versions of its rows until they are vacuumed:")
+            say("VACUUM FULL tieline.message, tieline.said; see docs/postgres.md.")
         if has_lake(home):
             say("The pipeline's tables may quote it until the next 'tieline pipeline run'.")
     if left:

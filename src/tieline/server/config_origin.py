@@ -4,6 +4,7 @@ Used by: the hub, which writes down the settings it runs with, `tieline config s
 of the running hub. Uses: `config`. The values of secrets are left out: only the fact that a secret is set is shown.
 """
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from tieline.protocols import protocols
-from tieline.server.config import Config, ConfigError, load_config
-from tieline.server.storage import public_url
+from tieline.server.config import Config, ConfigError, StoreSection, load_config
+from tieline.server.storage import in_database, public_url
 from tieline.wire.home import CONFIG_FILE, SETTINGS_FILE, read_running, write_private
 
 _Section = TypeVar("_Section", bound=Struct)
@@ -100,6 +101,14 @@ def in_use(home: Path) -> EffectiveSettings:
     """Return the settings of the running hub of this home, else those of the next start. Raises `ConfigError`."""
     found = recorded(home) if read_running(home) is not None else None
     return found or settings_of(home)
+
+
+def database_of(home: Path) -> str:
+    """Return the address of the PostgreSQL database of the hub of this home, without its password; empty for none."""
+    with contextlib.suppress(ConfigError, OSError):
+        url = in_use(home).section("store", StoreSection).url
+        return url if in_database(url) else ""
+    return ""
 
 
 def _usual(config: Config) -> Config:
