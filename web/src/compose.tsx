@@ -9,6 +9,7 @@ interface Props {
   target: string;
   thread: string | null;
   reply: Message | null;
+  /** Called when it was sent, and when it is no reply any more. */
   done(): void;
 }
 
@@ -36,7 +37,7 @@ export function Compose({ target, thread, reply, done }: Props) {
     } else if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       void draft.send();
-    } else if (event.key === "Escape") {
+    } else if (event.key === "Escape" && reply) {
       done();
     }
   };

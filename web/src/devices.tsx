@@ -1,25 +1,10 @@
 // Devices that ask for a token: a person reads a code on the device, and a manager of members assigns it to a member.
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { type Device, approve, pending, reject } from "./api.ts";
+import { useLayoutEffect, useState } from "preact/hooks";
+import { type Device, approve, reject } from "./api.ts";
+import { useDevices } from "./facts.ts";
 import { plain } from "./plain.ts";
 import { go, where } from "./route.ts";
 import { attempt, may, members } from "./state.ts";
-
-const DEVICES_MS = 5000;
-
-/** The devices that wait, read again every few seconds, and the function that reads them now. */
-function useWaiting(): [readonly Device[], () => Promise<void>] {
-  const [waiting, setWaiting] = useState<readonly Device[]>([]);
-  const read = async () => {
-    setWaiting(await pending().catch(() => []));
-  };
-  useEffect(() => {
-    void read();
-    const timer = setInterval(() => void read(), DEVICES_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return [waiting, read];
-}
 
 const said = (device: Device): string =>
   `${plain(device.label)} ${device.source ? `from ${device.source}` : ""}`.trim();
@@ -38,7 +23,7 @@ const Owner = () => (
 
 /** All devices that wait, as a part of the page of members. */
 export function Devices() {
-  const [waiting, read] = useWaiting();
+  const [waiting, read] = useDevices();
   if (!waiting.length) return null;
   return (
     <section class="sheet" aria-label="Devices">
@@ -81,7 +66,7 @@ export function Devices() {
 /** One device, by the code in the address: the link that the device shows leads here. */
 export function OneDevice() {
   const [code, setCode] = useState(where.value.of);
-  const [waiting] = useWaiting();
+  const [waiting] = useDevices();
   // Before the next painting, so that it does not replace text that is typed in between.
   useLayoutEffect(() => setCode(where.value.of), [where.value.of]);
   const device = waiting.find((one) => one.user_code === code.trim().toUpperCase());

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ago } from "./clock.ts";
 import { Doing, Sessions } from "./doing.tsx";
 import { type Stuckness, STUCK_AFTER_MS, useDevices, useReaches, useSpent, useStuck } from "./facts.ts";
+import { Figures } from "./figures.tsx";
 import { FirstSteps, isEmpty } from "./first.tsx";
 import { grouped } from "./grouped.ts";
 import type { Member, Message, Pause, Reach, Stuck } from "./hub.ts";
@@ -287,20 +288,7 @@ function Today({ spent }: { spent: readonly Spent[] }) {
     .toSorted((one, other) => other.total.cost - one.total.cost || other.total.tokens - one.total.tokens);
   return (
     <Part id="today" title="Today">
-      <dl class="figures">
-        <div>
-          <dt>Cost</dt>
-          <dd>{costOf(total)}</dd>
-        </div>
-        <div>
-          <dt>Tokens</dt>
-          <dd>{total.tokens.toLocaleString()}</dd>
-        </div>
-        <div>
-          <dt>Model calls</dt>
-          <dd>{total.exchanges.toLocaleString()}</dd>
-        </div>
-      </dl>
+      <Figures of={total} />
       {rows.length === 0 && <p class="none">No model call was captured today.</p>}
       <ul class="items">
         {rows.slice(0, ROWS_MAX).map(({ name, total: of }) => (

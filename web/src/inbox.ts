@@ -1,8 +1,8 @@
 // Messages to the viewer that it has not seen: what waits in its inbox at the hub, and what came since.
 import { signal } from "@preact/signals";
 import type { Message } from "./hub.ts";
-import { channels, hub, may, messages, objectives, visible, visitor } from "./state.ts";
-import { GENERAL, type Place, placeOf } from "./talk.ts";
+import { hub, may, messages, visible, visitor } from "./state.ts";
+import { GENERAL, type Place, isWithin, placeOf } from "./talk.ts";
 
 const PAGE = 200;
 /** Pages of the inbox that are read at once. A person with more unseen messages is told of these. */
@@ -122,17 +122,11 @@ function note(place: Place, offset: number): void {
 }
 
 /** True if a message at a place is delivered to the viewer, as far as the page knows. */
-function isAddressed(place: Place, me: string): boolean {
-  if (place === GENERAL) return true;
-  if (place.startsWith("#"))
-    return channels.value.some((one) => `#${one.name}` === place && one.subscribers.includes(me));
-  if (!place.startsWith("obj:")) return place.startsWith("@");
-  const objective = objectives.value.find((one) => `obj:${one.id}` === place);
-  return (
-    may("members.manage") ||
-    (!!objective && [objective.assignee, objective.originator, ...objective.watchers].includes(me))
-  );
-}
+const isAddressed = (place: Place): boolean =>
+  place === GENERAL ||
+  place.startsWith("@") ||
+  (place.startsWith("obj:") && may("members.manage")) ||
+  (/^(#|obj:)/.test(place) && isWithin(place));
 
 /** Read the inbox now. If that fails, it is read at the next occasion. */
 const readNow = () => void inTurn(read).catch(() => undefined);
@@ -153,7 +147,7 @@ function came(all: readonly Message[]): void {
     const message = all[index] as Message;
     if (message.offset <= before) break;
     const place = placeOf(message, me);
-    if (message.from === me || !isAddressed(place, me)) continue;
+    if (message.from === me || !isAddressed(place)) continue;
     note(place, message.offset);
     noted = true;
   }

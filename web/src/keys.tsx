@@ -1,6 +1,6 @@
 // The keyboard: `g` and a letter opens a page, and `?` shows all keys.
 import { signal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useDialog } from "./dialog.ts";
 import { PAGES, pages } from "./pages.ts";
 import { go } from "./route.ts";
 
@@ -20,6 +20,10 @@ const open = signal(false);
 export const openKeys = () => {
   open.value = true;
 };
+// Close the dialog if the person goes to another page in another way.
+addEventListener("hashchange", () => {
+  open.value = false;
+});
 
 /** True if a key is typed into something, so that it is no command. */
 export const isTyped = ({ target }: KeyboardEvent): boolean =>
@@ -37,25 +41,9 @@ addEventListener("keydown", (event) => {
 });
 
 export function Keys() {
-  const dialog = useRef<HTMLDialogElement>(null);
-  // It stays in the page, so that the focus returns when it is closed.
-  useLayoutEffect(() => {
-    if (open.value) dialog.current?.showModal();
-    else dialog.current?.close();
-  }, [open.value]);
-  const close = () => {
-    open.value = false;
-  };
+  const dialog = useDialog(open);
   return (
-    <dialog
-      ref={dialog}
-      class="ask"
-      aria-label="Keys"
-      onCancel={close}
-      onClose={(event) => {
-        open.value = event.currentTarget.open;
-      }}
-    >
+    <dialog {...dialog} class="ask" aria-label="Keys">
       {open.value && (
         <>
           <h2>Keys</h2>
@@ -69,7 +57,13 @@ export function Keys() {
               </div>
             ))}
           </dl>
-          <button type="button" class="main" onClick={close}>
+          <button
+            type="button"
+            class="main"
+            onClick={() => {
+              open.value = false;
+            }}
+          >
             Close
           </button>
         </>

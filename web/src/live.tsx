@@ -6,7 +6,18 @@ import { LongList } from "./list.tsx";
 import { Day, LiveRow } from "./message.tsx";
 import { where } from "./route.ts";
 import { Share } from "./share.tsx";
-import { attempt, isFull, messages, permissions, readBefore, readOlder, seesAll, settle, whole } from "./state.ts";
+import {
+  attempt,
+  isFull,
+  messages,
+  permissions,
+  protocols,
+  readBefore,
+  readOlder,
+  seesAll,
+  settle,
+  whole,
+} from "./state.ts";
 
 const words = signal("");
 const protocol = signal("");
@@ -45,7 +56,6 @@ async function readBack(): Promise<void> {
 }
 
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical"];
-const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
 
 /** A function that is true for a message with the searched words. It looks through each message once. */
 const wanted = computed(() => {

@@ -2,10 +2,11 @@
 import { useState } from "preact/hooks";
 import { type Doings, mayWatch, useActivity } from "./activity.ts";
 import { Administration, Facts } from "./administration.tsx";
+import { Compose } from "./compose.tsx";
 import { Doing } from "./doing.tsx";
-import { useDraft } from "./draft.ts";
 import { type Tool, readExchange, tokensOf } from "./exchange.ts";
 import { useSpent } from "./facts.ts";
+import { Figures } from "./figures.tsx";
 import type { Activity, Member, Message } from "./hub.ts";
 import { beginning, oneLine, plain } from "./plain.ts";
 import { address } from "./route.ts";
@@ -126,20 +127,7 @@ function Spending({ spent }: { spent: readonly Spent[] }) {
   return (
     <section class="part" aria-labelledby="today">
       <h2 id="today">Today</h2>
-      <dl class="figures">
-        <div>
-          <dt>Cost</dt>
-          <dd>{costOf(total)}</dd>
-        </div>
-        <div>
-          <dt>Tokens</dt>
-          <dd>{total.tokens.toLocaleString()}</dd>
-        </div>
-        <div>
-          <dt>Model calls</dt>
-          <dd>{total.exchanges.toLocaleString()}</dd>
-        </div>
-      </dl>
+      <Figures of={total} />
       {spent.length > 0 && (
         <ul class="items">
           {spent.map((one) => (
@@ -260,48 +248,15 @@ function Said({ message, name }: { message: Message; name: string }) {
   );
 }
 
-/** A message to the member. Enter sends it. */
+/** A message to the member. */
 function Write({ to }: { to: string }) {
   const done = () => {
     const isHere = members.value.some(({ name, sessions }) => name === to && sessions.length > 0);
     tell(isHere ? "Sent." : `Sent. ${plain(to)} gets it when it is back.`);
   };
-  const draft = useDraft({ target: `@${to}`, thread: null, reply: null, done });
-  const words = `Write to ${plain(to)}`;
   return (
-    <form
-      class="part write"
-      onSubmit={(event) => {
-        event.preventDefault();
-        void draft.send();
-      }}
-    >
-      <textarea
-        rows={2}
-        value={draft.text}
-        aria-label={words}
-        placeholder={words}
-        title="Enter sends, Shift+Enter is a new line"
-        onInput={(event) => draft.setText(event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-          event.preventDefault();
-          void draft.send();
-        }}
-      />
-      <span class="send">
-        <label>
-          <input
-            type="checkbox"
-            checked={draft.urgent}
-            onChange={(event) => draft.setUrgent(event.currentTarget.checked)}
-          />{" "}
-          Urgent
-        </label>
-        <button type="submit" class="main" disabled={!draft.text.trim()}>
-          Send
-        </button>
-      </span>
-    </form>
+    <div class="part">
+      <Compose target={`@${to}`} thread={null} reply={null} done={done} />
+    </div>
   );
 }

@@ -1,7 +1,8 @@
 // Every place and page by typing a part of its name: Ctrl+K, or "/" outside of a field.
 import { signal } from "@preact/signals";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
+import { useDialog } from "./dialog.ts";
 import { isTyped, openKeys } from "./keys.tsx";
 import { pages } from "./pages.ts";
 import { plain } from "./plain.ts";
@@ -47,18 +48,18 @@ function choices(asked: string): Choice[] {
 }
 
 export function Palette() {
+  const dialog = useDialog(open);
+  return (
+    <dialog {...dialog} aria-label="Go to">
+      {open.value && <Asked />}
+    </dialog>
+  );
+}
+
+/** The field to type in, and what it finds. It is made anew each time the dialog opens. */
+function Asked() {
   const [asked, setAsked] = useState("");
   const [pick, setPick] = useState(0);
-  const dialog = useRef<HTMLDialogElement>(null);
-  // Before the next painting, so that the dialog gets the keys that are typed right after Ctrl+K.
-  useLayoutEffect(() => {
-    if (open.value) {
-      setAsked("");
-      setPick(0);
-      dialog.current?.showModal();
-    } else dialog.current?.close();
-  }, [open.value]);
-  if (!open.value) return <dialog ref={dialog} aria-label="Go to" />;
   const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
   const found = choices(asked)
     .filter((choice) => words.every((word) => `${choice.text} ${choice.hint}`.toLowerCase().includes(word)))
@@ -68,17 +69,7 @@ export function Palette() {
     choice?.act();
   };
   return (
-    <dialog
-      ref={dialog}
-      aria-label="Go to"
-      // Escape hides the dialog at once, but its close event comes later: Ctrl+K may have opened it again by then.
-      onCancel={() => {
-        open.value = false;
-      }}
-      onClose={(event) => {
-        open.value = event.currentTarget.open;
-      }}
-    >
+    <>
       <input
         autofocus
         value={asked}
@@ -114,6 +105,6 @@ export function Palette() {
         ))}
       </ul>
       {!found.length && <p>Nothing of this name.</p>}
-    </dialog>
+    </>
   );
 }

@@ -1,5 +1,4 @@
 // Search in everything that the viewer may see: the hub's full-text index finds words, and filters narrow them.
-import { computed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
@@ -11,7 +10,7 @@ import { type Query, parse, pattern, sinceMs, spelled } from "./query.ts";
 import { RemediesOf } from "./remedies.tsx";
 import { address, besides, go, where } from "./route.ts";
 import { Share } from "./share.tsx";
-import { attempt, byName, hub, members, messages, seesAll, visitor } from "./state.ts";
+import { attempt, byName, hub, members, protocols, seesAll, visitor } from "./state.ts";
 import { happening, nameOf, placeOf } from "./talk.ts";
 import { When } from "./when.tsx";
 
@@ -31,7 +30,6 @@ const SINCE = [
   ["30d", "last 30 days"],
 ] as const;
 
-const protocols = computed(() => [...new Set(messages.value.map((message) => message.protocol))].toSorted());
 const isPlace = (place: string) => /^(@|#|chan:|obj:)/.test(place);
 
 /** Read a page of messages before an offset. Without words the index has nothing to look for, so it is the history. */

@@ -51,6 +51,8 @@ export const may = (permission: string): boolean => visitor.value?.permissions.i
 export const seesAll = computed(() => may("log.read"));
 /** The viewer's permissions as one word. Data that was read with other permissions is not shown with these. */
 export const permissions = computed(() => String(visitor.value?.permissions));
+/** The protocols of the messages that the page has. */
+export const protocols = computed(() => [...new Set(messages.value.map(({ protocol }) => protocol))].toSorted());
 export const byName = computed(() => new Map(members.value.map((member) => [member.name, member])));
 
 /** After the connection was lost: up to which offset there is something to catch up with, and how much came of it. */

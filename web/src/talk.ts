@@ -65,15 +65,19 @@ export const threadOf = (place: Place): string | null => (place.startsWith(THREA
 /** Return the place of a thread. */
 export const threadPlace = (thread: string): Place => `${THREAD}${thread}`;
 
-/** True if the viewer takes part in the conversation. Then the hub gives it the files. */
-export function hasPart(place: Place): boolean {
+/** True if the viewer subscribed to a channel, or has work in an objective. The hub delivers what is said there. */
+export function isWithin(place: Place): boolean {
   const me = visitor.value?.member ?? "";
-  if (may("members.manage") || place === GENERAL) return true;
   if (place.startsWith("#"))
     return channels.value.some((one) => `#${one.name}` === place && one.subscribers.includes(me));
-  if (!place.startsWith("obj:")) return !place.includes(BETWEEN);
   const objective = objectives.value.find((one) => `obj:${one.id}` === place);
   return !!objective && [objective.assignee, objective.originator, ...objective.watchers].includes(me);
+}
+
+/** True if the viewer takes part in the conversation. Then the hub gives it the files. */
+export function hasPart(place: Place): boolean {
+  if (may("members.manage") || place === GENERAL) return true;
+  return /^(#|obj:)/.test(place) ? isWithin(place) : !place.includes(BETWEEN);
 }
 
 /** A place as people call it. */
