@@ -21,6 +21,14 @@ MISSED = 6_000 if SOAK else 250
 """Number of messages that a page misses: more than a page of history, and more than the hub sends at once."""
 RACING = 40
 AFTER = 5
+DRAWN = "() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+"""Script that ends when a page was drawn after what was done before."""
+AT_BEGINNING = """([of, first]) => {
+    const list = document.querySelector(".list");
+    list.scrollTop = 0;
+    return list.querySelector(`[data-key] ${of}`)?.textContent.trim() === first;
+}"""
+"""Script that scrolls to the top of a list, and returns true if its first entry has this text."""
 
 
 class Street:
@@ -77,30 +85,22 @@ async def street(folder: Path, browser: Browser) -> AsyncIterator[Street]:
         hub.kill()
 
 
-async def whole(page: Page, of: str) -> list[str]:
+async def whole(page: Page, of: str, first: str) -> list[str]:
     """Scroll through a long list. Return the texts of all its entries, in order.
 
-    `of` is the CSS selector of the text in an entry.
+    `of` is the CSS selector of the text in an entry, `first` the text of the first entry.
     """
-    keys: dict[str, str] = {}
     box = page.locator(".list")
-    before = -1
     # Older messages are read when the list is scrolled to the top.
-    while len(keys) > before:
-        before = len(keys)
-        for _ in range(4):
-            await box.evaluate("(list) => { list.scrollTop = 0; }")
-            await page.wait_for_timeout(150)
-        found = await _drawn(page, of)
-        keys = {**found, **{key: text for key, text in keys.items() if key not in found}}
-    keys = {}
+    await page.wait_for_function(AT_BEGINNING, arg=[of, first])
+    keys: dict[str, str] = {}
     while True:
+        await page.evaluate(DRAWN)
         keys |= {key: text for key, text in (await _drawn(page, of)).items() if key not in keys}
         at, end = await box.evaluate("(list) => [list.scrollTop + list.clientHeight, list.scrollHeight]")
         if at >= end - 2:
             return list(keys.values())
         await box.evaluate("(list) => list.scrollBy(0, 0.9 * list.clientHeight)")
-        await page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
 
 async def _drawn(page: Page, of: str) -> dict[str, str]:
@@ -134,7 +134,7 @@ async def test_pages_catch_up_exactly_with_a_hub_that_was_killed(street: Street)
     # A conversation opens at the first unread message.
     await expect(reading.locator(".turn").first).to_contain_text(before[0])
     await reading.locator(".list").evaluate("(list) => list.scrollBy(0, 3 * list.clientHeight)")
-    await reading.wait_for_timeout(300)
+    await reading.evaluate(DRAWN)
     seen = await at_top(reading)
     assert seen not in (before[0], before[-1])
 
@@ -163,18 +163,18 @@ async def test_pages_catch_up_exactly_with_a_hub_that_was_killed(street: Street)
     everything = [*before, *missed, *racing, *after]
     await live.bring_to_front()
     await expect(live.locator(".row").last).to_contain_text(after[-1])
-    assert await whole(live, ".says") == everything
+    assert await whole(live, ".says", before[0]) == everything
     await paused.bring_to_front()
     await expect(paused.get_by_role("button", name=f"Resume ({len(everything) - BEFORE} new)")).to_be_visible()
     assert await paused.locator(".row .says").all_inner_texts() == held
     await paused.get_by_role("button", name="Resume").click()
     await expect(paused.locator(".row").last).to_contain_text(after[-1])
-    assert await whole(paused, ".says") == everything
+    assert await whole(paused, ".says", before[0]) == everything
     # Messages that were read stay in place; new messages come after them.
     await reading.bring_to_front()
     await expect(reading.get_by_text("Connected", exact=True)).to_be_visible()
     assert await at_top(reading) == seen
-    assert await whole(reading, ".prose") == [*before, *missed, *racing]
+    assert await whole(reading, ".prose", before[0]) == [*before, *missed, *racing]
 
 
 async def test_a_session_that_is_over_when_the_hub_is_back_is_shown_the_door(street: Street) -> None:
