@@ -121,15 +121,10 @@ async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[
     assert built.complaints == []
 
 
-async def serious(page: Page) -> list[str]:
-    """Run axe (a checker of accessibility) on a page. Return its serious and critical findings."""
+async def faults(page: Page) -> list[str]:
+    """Run axe (a checker of accessibility) on a page. Return what it finds."""
     # A page that changes only the part of its address after the `#` still has axe.
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(await asyncio.to_thread(AXE.read_text))
     found = await page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {node['html']}"
-        for one in found["violations"]
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
+    return [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]

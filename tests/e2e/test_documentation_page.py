@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.browsers import Office, serious
+from tests.e2e.browsers import Office, faults
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -35,7 +35,7 @@ async def test_the_first_pages_fit_a_phone_and_axe_finds_nothing_serious(there: 
         await page.goto(f"{there.url}/docs/{path}")
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
         # The theme makes wide tables scroll. Browsers let the keyboard scroll them, but axe does not know that.
-        found = [one for one in await serious(page) if not one.startswith("scrollable-region-focusable")]
+        found = [one for one in await faults(page) if not one.startswith("scrollable-region-focusable")]
         assert found == [], path
 
 

@@ -7,7 +7,7 @@ import httpx2 as httpx
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.browsers import Office, serious
+from tests.e2e.browsers import Office, faults
 from tieline.services import totp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -67,7 +67,7 @@ async def test_who_asks_to_be_let_in_comes_in_when_somebody_says_who_it_is(there
     await page.get_by_role("button", name="Ask for access").click()
     code = await page.locator("code.code").text_content()
     assert code is not None
-    assert await serious(page) == []
+    assert await faults(page) == []
     other = await there.enter(path="#/members")
     form = other.get_by_label("Devices").locator("form", has_text=code)
     await expect(form).to_contain_text("a browser, for the console")

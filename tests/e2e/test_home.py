@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.e2e.browsers import Office, office, serious
+from tests.e2e.browsers import Office, faults, office
 from tests.interop.drivers import MixedHub
 from tieline.contract.objective import Block, Unblock
 from tieline.contract.reach import Leg, Reach, Way
@@ -178,7 +178,7 @@ async def test_home_and_a_member_are_accessible_and_fit(scene: Scene, scheme: st
         for path, text in (("#/home", "May I merge"), ("#/members/dina", "run_tests"), ("#/members", "New member")):
             await page.goto(f"{scene.url}/{path}")
             await expect(page.get_by_text(text).first).to_be_visible()
-            assert await serious(page) == [], path
+            assert await faults(page) == [], path
             assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
 
 
@@ -224,7 +224,7 @@ async def test_a_members_timeline_has_all_that_it_did_and_is_told_and_grows(scen
     mark = timeline.first.get_by_role("link", name="Port the parser")
     await expect(mark).to_have_attribute("href", f"#/objectives/{scene.objective}")
     await page.get_by_role("button", name="Everything").click()
-    await page.get_by_label("Write to ben").fill("the key is under the mat")
+    await page.get_by_label("Say something to @ben").fill("the key is under the mat")
     await page.keyboard.press("Enter")
     await expect(timeline.first).to_contain_text("the key is under the mat")
     async with asyncio.timeout(15):

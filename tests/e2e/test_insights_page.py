@@ -6,7 +6,7 @@ import time
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.browsers import Office, serious
+from tests.e2e.browsers import Office, faults
 from tests.e2e.reports import REPORT, leave
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -26,7 +26,7 @@ async def test_insights_say_what_the_pipeline_found_or_how_to_run_it(there: Offi
     graph = page.locator("figure", has=page.get_by_role("heading", name="Who writes to whom", exact=True))
     await graph.get_by_text("As a table").click()
     await expect(graph.locator("td", has_text="<b>alice")).to_be_visible()
-    assert await serious(page) == []
+    assert await faults(page) == []
 
 
 async def test_insights_say_how_old_they_are_what_work_cost_and_that_the_chain_is_intact(there: Office) -> None:
@@ -76,7 +76,7 @@ async def test_a_range_is_chosen_compared_and_read_again(there: Office) -> None:
     leave(there.there.home, {**REPORT, "totals": {**REPORT["totals"], "messages": 9}})
     await page.get_by_role("button", name="Refresh").click()
     await expect(messages).to_have_text("messages9")
-    assert await serious(page) == []
+    assert await faults(page) == []
 
 
 async def test_rows_lead_to_the_member_the_objective_and_the_conversation(there: Office) -> None:

@@ -236,34 +236,59 @@ async def test_what_is_typed_right_after_the_palette_was_asked_for_is_typed_into
     assert focused == ["combobox"] * 5
 
 
-async def test_the_palette_opens_again_right_after_escape(there: Office) -> None:
+async def test_a_dialog_that_a_key_opens_opens_again_right_after_escape(there: Office) -> None:
     page = await come_in(there)
     # `requestClose` is what Escape does: the dialog is hidden now, and its close event comes in a later task.
-    opened = await page.evaluate(
-        """async () => {
-            const seen = [];
-            const press = () => dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
-            const settle = async () => { for (let step = 0; step < 10; step++) await Promise.resolve(); };
-            for (let time = 0; time < 5; time++) {
-                press();
-                await settle();
-                const dialog = document.querySelector("dialog");
-                const closed = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-                dialog.requestClose();
-                await settle();
-                press();
-                await closed;
-                await settle();
-                seen.push(dialog.open && document.activeElement.getAttribute("role"));
-                const again = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
-                if (!dialog.open) break;
-                dialog.close();
-                await again;
-            }
-            return seen;
-        }"""
-    )
-    assert opened == ["combobox"] * 5
+    for name, key in (("Go to", {"key": "k", "ctrlKey": True}), ("Keys", {"key": "?"})):
+        opened = await page.evaluate(
+            """async ([name, key]) => {
+                const seen = [];
+                const dialog = document.querySelector(`dialog[aria-label="${name}"]`);
+                const press = () => dispatchEvent(new KeyboardEvent("keydown", key));
+                const settle = async () => { for (let step = 0; step < 10; step++) await Promise.resolve(); };
+                for (let time = 0; time < 5; time++) {
+                    press();
+                    await settle();
+                    const closed = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+                    dialog.requestClose();
+                    await settle();
+                    press();
+                    await closed;
+                    await settle();
+                    seen.push(dialog.open && dialog.contains(document.activeElement));
+                    const again = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+                    if (!dialog.open) break;
+                    dialog.close();
+                    await again;
+                }
+                return seen;
+            }""",
+            [name, key],
+        )
+        assert opened == [True] * 5, name
+
+
+async def test_menus_and_what_they_open_give_the_focus_back(there: Office) -> None:
+    page = await come_in(there)
+    # A window that is enlarged to 200 % has the tabs and the menu of a phone.
+    await page.set_viewport_size({"width": 640, "height": 400})
+    more = page.get_by_role("button", name="More")
+    for name, dialog in (("Go to…", "Go to"), ("Keys", "Keys")):
+        await walk(page, more)
+        await page.keyboard.press("Enter")
+        await walk(page, page.get_by_role("button", name=name))
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog", name=dialog).locator(":focus")).to_have_count(1)
+        await expect(more).to_have_attribute("aria-expanded", "false")
+        await page.keyboard.press("Escape")
+        await expect(more).to_be_focused()
+    share = page.get_by_role("main").locator("summary", has_text="Share")
+    await walk(page, share)
+    await page.keyboard.press("Enter")
+    await walk(page, page.get_by_role("button", name="Copy as curl"))
+    await page.keyboard.press("Escape")
+    await expect(share).to_be_focused()
+    await expect(page.get_by_role("button", name="Copy as curl")).to_be_hidden()
 
 
 async def test_who_comes_with_tab_skips_to_the_page(there: Office) -> None:

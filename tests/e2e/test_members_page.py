@@ -99,7 +99,7 @@ async def test_a_member_that_did_nothing_says_so_and_home_says_what_waits_for_it
     await carol.close()
     await page.goto(f"{there.url}/#/home")
     row = page.get_by_role("region", name="Who is here").get_by_role("listitem").filter(has_text="carol")
-    await expect(row).to_contain_text(re.compile(r"away\s*for \d+ s.*Find the key.*not connected, 2 messages waiting"))
+    await expect(row).to_contain_text(re.compile(r"away\s*for \d+ s.*Find the key.*2 messages waiting"))
 
 
 async def test_those_who_need_somebody_come_first_and_then_who_is_here(there: Office) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.e2e.browsers import Office, serious
+from tests.e2e.browsers import Office, faults
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Unblock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -61,7 +61,7 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
     await dialog.get_by_label("Files").set_input_files(
         [FilePayload(name="list.txt", mimeType="text/plain", buffer=b"dust")]
     )
-    assert await serious(page) == []
+    assert await faults(page) == []
     await dialog.get_by_role("button", name="Create").click()
     facts = page.locator(".sheet .facts")
     await expect(facts).to_contain_text("bob")
@@ -228,7 +228,7 @@ async def test_a_card_says_where_its_objective_stands(there: Office) -> None:
     await done.click()
     await page.get_by_role("link", name="All objectives").click()
     await expect(page.get_by_label("Assignee")).to_have_value("bob")
-    assert await serious(page) == []
+    assert await faults(page) == []
 
 
 async def test_only_the_newest_ended_objectives_are_drawn_until_one_asks(there: Office) -> None:

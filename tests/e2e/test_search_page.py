@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.e2e.browsers import Office, serious
+from tests.e2e.browsers import Office, faults
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -60,7 +60,7 @@ async def test_fields_write_the_filters_and_files_are_found(there: Office) -> No
     await page.get_by_label("Since").select_option("7d")
     await expect(words).to_have_value("purple from:root since:7d has:file")
     await expect(found).to_have_count(1)
-    assert await serious(page) == []
+    assert await faults(page) == []
     await page.get_by_label("From", exact=True).select_option("bob")
     await expect(found).to_have_count(0)
 
@@ -86,7 +86,7 @@ async def test_a_filter_that_finds_nothing_is_explained(there: Office) -> None:
     page = await there.enter(path=f"#/search/{quote('hello from:nobody has:wings in:#nowhere', safe='')}")
     for words in ("No member is called “nobody” now.", "“has:wings” is no filter", "There is no “#nowhere” now."):
         await expect(page.get_by_text(words)).to_be_visible()
-    assert await serious(page) == []
+    assert await faults(page) == []
 
 
 async def test_more_than_a_page_is_read_when_it_is_asked_for(there: Office) -> None:

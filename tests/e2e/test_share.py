@@ -97,6 +97,7 @@ async def test_every_view_is_copied_as_a_command_and_as_a_request_that_show_the_
     await check(f"#/search/{quote('from:alice in:zoo')}", "and a lion", "the plan is ready")
     await check("#/objectives", "Plan it", "an elephant")
     await check(f"#/objectives/{work.id}", "it is shipped", "Plan it")
+    await check("#/home", "alice", "an elephant")
     await check("#/members", "alice", "an elephant")
     await check("#/members/alice", "alice", "an elephant")
     link = f"#/live?m={sent.id}&at={sent.offset}"

@@ -78,7 +78,7 @@ async def test_the_page_of_a_traced_run_shows_each_model_call_as_it_happens(brow
         with stand_in(hub, "mo", "claude-code", folder, "--trace", ANTHROPIC_BASE_URL=base) as run:
             run.wait_for("heard", 2)
             # The stand-in calls its model when a message says so.
-            await page.get_by_label("Write to mo").fill("API")
+            await page.get_by_label("Say something to @mo").fill("API")
             await page.get_by_role("button", name="Send").click()
             timeline = page.get_by_role("region", name="Timeline").locator("ol > li")
             call = timeline.filter(has=page.locator(".exchange"))
@@ -97,8 +97,8 @@ async def test_a_trace_has_the_model_its_tokens_and_the_tools_it_called(there: O
     made = await root.create_objective("Ship it", "it is shipped", "alice")
     await alice.record_activity(EXCHANGE, {**EXCHANGE, "entry": {"request": {"model": "m-2"}}})
     page = await there.enter(path=f"#/objectives/{made.id}")
-    await expect(page.get_by_role("heading", name="What alice asked its model meanwhile")).to_be_visible()
-    await expect(page.get_by_text("2 exchanges, 1,207 tokens in, 35 out")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Model calls of alice meanwhile")).to_be_visible()
+    await expect(page.get_by_text("2 model calls, 1,207 tokens in, 35 out")).to_be_visible()
     full = page.locator(".exchange", has_text="m-1-today")
     await expect(full.locator("summary")).to_contain_text("1,207 → 35 tokens, 1.5 s, called list_files")
     await expect(page.locator(".exchange", has_text="m-2")).to_contain_text("tokens not captured")
@@ -121,7 +121,7 @@ async def test_who_may_not_read_activity_sees_the_work_without_a_trace(there: Of
     await page.goto(f"{there.url}/#/objectives/{made.id}")
     await page.reload()
     await expect(page.locator(".turn.event").first).to_contain_text("objective assigned")
-    await expect(page.get_by_role("heading", name="asked its model")).to_have_count(0)
+    await expect(page.get_by_role("heading", name="Model calls of")).to_have_count(0)
     await expect(page.locator(".exchange")).to_have_count(0)
     await expect(page.locator("body")).not_to_contain_text("m-1")
     assert any("view_objective" in frame for frame in asked)

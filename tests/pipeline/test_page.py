@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tests.e2e.browsers import chromium, serious
+from tests.e2e.browsers import chromium, faults
 from tests.pipeline.lakes import busy, lake_of
 from tieline.cli.main import make_app
 from tieline.console.report_page import report_page
@@ -68,7 +68,7 @@ async def test_a_browser_draws_every_chart_and_asks_nobody(folder: Path, width: 
         await shown.get_by_role("button", name="1 day", exact=True).click()
         assert await shown.locator(".ranges [aria-pressed=true]").inner_text() == "1 day"
         assert await shown.evaluate("document.documentElement.scrollWidth") <= width
-        assert await serious(shown) == []
+        assert await faults(shown) == []
     assert complaints == []
     assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
 

@@ -45,6 +45,7 @@ export function asksOf({ page, of }: Pick<Where, "page" | "of">, everything: boo
       return asksAt(of || GENERAL, everything);
     case "search":
       return asksFor(parse(of), everything, now);
+    case "home":
     case "members":
       return { command: "tieline members", path: request("/api/members", { name: of }) };
     case "objectives":

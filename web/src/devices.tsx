@@ -14,6 +14,7 @@ const Owner = () => (
   <label>
     for{" "}
     <select name="member" required>
+      <option value="">Choose…</option>
       {members.value.map((member) => (
         <option key={member.name}>{plain(member.name)}</option>
       ))}
@@ -95,7 +96,9 @@ export function OneDevice() {
             </label>
             <Owner />
           </p>
-          <p>{device ? said(device) || "A device without a name." : "No device with this code waits now."}</p>
+          {code.trim() && (
+            <p>{device ? said(device) || "A device without a name." : "No device with this code waits now."}</p>
+          )}
           <p class="line">
             <button type="submit" class="main" disabled={!code.trim()}>
               Approve

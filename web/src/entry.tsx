@@ -43,7 +43,7 @@ export function Entry() {
   return (
     <main class="entry">
       <h1>Tieline</h1>
-      <p>This is the console of a hub. Show a member's token, or open the link that the hub printed.</p>
+      <p>This is the console of a hub. Enter a member's token, or open the link that the hub printed.</p>
       <form
         onSubmit={(event) => {
           event.preventDefault();

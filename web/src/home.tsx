@@ -10,6 +10,7 @@ import { grouped } from "./grouped.ts";
 import type { Member, Message, Pause, Reach, Stuck } from "./hub.ts";
 import { oneLine, plain } from "./plain.ts";
 import { address } from "./route.ts";
+import { Share } from "./share.tsx";
 import { shortPlace } from "./short.ts";
 import { type Spent, costOf, totalOf } from "./spent.ts";
 import { members, messages, now, objectives, pauses, visitor } from "./state.ts";
@@ -43,6 +44,7 @@ export function Home() {
       <header class="bar">
         <h1>Home</h1>
         <span class="count">{summary(calls.length, others)}</span>
+        <Share />
       </header>
       <div class="scroll home" tabIndex={0} role="region" aria-label="Content">
         {(first || empty) && <FirstSteps />}
@@ -201,8 +203,8 @@ function Agent({ member, work, reach }: { member: Member; work: Work; reach: Rea
       </span>
       <span class="by">
         <Sessions of={member.sessions} />
-        {member.sessions.length === 0 && legs.length === 0 && (
-          <small>not connected{member.backlog > 0 ? `, ${counted(member.backlog, "message")} waiting` : ""}</small>
+        {member.sessions.length === 0 && member.backlog > 0 && (
+          <small>{counted(member.backlog, "message")} waiting</small>
         )}
       </span>
       <small class="last">

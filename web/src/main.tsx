@@ -78,6 +78,12 @@ function Side() {
   const { page } = where.value;
   const button = useRef<HTMLButtonElement>(null);
   const others = pages.value.filter(({ tab }) => !tab);
+  const open = (dialog: () => void) => {
+    // The dialog gives the focus back to what has it now. On a phone, its button is gone then.
+    if (more.value) button.current?.focus();
+    closeMore();
+    dialog();
+  };
   return (
     <nav
       class={more.value ? "side open" : "side"}
@@ -110,10 +116,10 @@ function Side() {
           <Pages of={others} />
         </div>
         <p>
-          <button type="button" class="quiet" onClick={() => act(openPalette)}>
+          <button type="button" class="quiet" onClick={() => open(openPalette)}>
             Go to… <kbd>Ctrl K</kbd>
           </button>
-          <button type="button" class="quiet" onClick={() => act(openKeys)}>
+          <button type="button" class="quiet" onClick={() => open(openKeys)}>
             Keys <kbd>?</kbd>
           </button>
         </p>
@@ -140,11 +146,6 @@ function Side() {
       </div>
     </nav>
   );
-}
-
-function act(work: () => void): void {
-  closeMore();
-  work();
 }
 
 function Console() {

@@ -54,9 +54,12 @@ export function OneMember({ member }: { member: Member }) {
         <div class="column">
           {!own && <Write to={name} />}
           {spent && <Spending spent={spent} />}
-          <section class="part sheet" aria-label={name}>
-            <Facts member={member} />
-            <Administration member={member} />
+          <section class="part about" aria-label={name}>
+            <h2>About</h2>
+            <div class="sheet">
+              <Facts member={member} />
+              <Administration member={member} />
+            </div>
           </section>
         </div>
       </div>

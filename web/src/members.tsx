@@ -8,7 +8,7 @@ import { OneMember } from "./member.tsx";
 import { plain } from "./plain.ts";
 import { address, go, where } from "./route.ts";
 import { Share } from "./share.tsx";
-import { attempt, byName, hub, may, members, objectives, readRoster } from "./state.ts";
+import { attempt, byName, hub, may, members, objectives, readRoster, visitor } from "./state.ts";
 import { waits } from "./waits.ts";
 import { type Work, openWork, workOf } from "./work.ts";
 
@@ -76,7 +76,7 @@ const OneRow = ({ member, work }: { member: Member; work: Work }) => (
   <tr>
     <td>
       <a href={address("members", member.name)}>{plain(member.name)}</a>
-      {member.kind === "human" ? " (person)" : ""}
+      {member.name === visitor.value?.member ? " (you)" : member.kind === "human" ? " (person)" : ""}
       {member.title && <small class="role">{plain(member.title)}</small>}
     </td>
     <td>

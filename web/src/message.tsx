@@ -124,7 +124,7 @@ export function Turn({ message, chosen, goesOn, reply }: TurnProps) {
         </a>
       </header>
       {message.reply_to && <Quoted id={message.reply_to} />}
-      {message.title && <h3>{plain(message.title)}</h3>}
+      {message.title && <h2>{plain(message.title)}</h2>}
       {happened ? <p class="happened">{happened}</p> : <Prose text={message.body} />}
     </article>
   );

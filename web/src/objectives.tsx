@@ -97,7 +97,6 @@ function Column({ status, of }: { status: string; of: readonly Objective[] }) {
       <h2>
         <span class={`status ${status}`}>{status}</span> <span class="count">{found.length.toLocaleString()}</span>
       </h2>
-      {found.length === 0 && <p class="count">none</p>}
       {found.slice(0, most).map((one) => (
         <Card key={one.id} objective={one} />
       ))}

@@ -28,14 +28,14 @@ export function Trace({ objective }: { objective: Objective }) {
     exchanges.reduce((total, one) => total + (of(one) ?? 0), 0).toLocaleString();
   return (
     <>
-      <h2>What {plain(objective.assignee)} asked its model meanwhile</h2>
+      <h2>Model calls of {plain(objective.assignee)} meanwhile</h2>
       {rows.length === 0 ? (
         <p class="count">Nothing was captured.</p>
       ) : (
         <>
           <p class="count">
-            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} exchanges,{" "}
-            {sum((one) => one.input)} tokens in, {sum((one) => one.output)} out
+            {rows.length === EXCHANGES_MAX ? `the newest ${rows.length}` : rows.length} model{" "}
+            {rows.length === 1 ? "call" : "calls"}, {sum((one) => one.input)} tokens in, {sum((one) => one.output)} out
           </p>
           {rows.map((row) => (
             <OneExchange key={row.offset} row={row} />

@@ -17,6 +17,7 @@ test("a page is a command and a request, quoted for a shell", () => {
   assert.deepEqual(of("talk", "@ada", true), { command: "tieline history @ada", path: "/api/messages?with=%40ada" });
   assert.equal(of("live", "", true)?.path, "/api/messages?everything=true");
   assert.deepEqual(of("members", "ada"), { command: "tieline members", path: "/api/members?name=ada" });
+  assert.deepEqual(of("home", ""), of("members", ""));
   assert.deepEqual(of("objectives", "o/1"), { command: "tieline objectives view o/1", path: "/api/objectives/o%2F1" });
   assert.deepEqual(of("objectives", ""), asksOfWork(""));
   assert.deepEqual(asksOfWork("ada b"), {
