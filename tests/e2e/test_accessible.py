@@ -125,6 +125,8 @@ async def test_axe_finds_nothing_and_every_page_fits(
     async for path in every(there, page):
         assert await faults(page) == [], path
         assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, f"{path} is too wide"
+        heights = await page.locator(".list").evaluate_all("all => all.map((one) => one.clientHeight)")
+        assert [height for height in heights if height < 100] == [], f"{path} has no room for its messages"
 
 
 async def test_no_page_moves_by_itself(there: Furnished) -> None:

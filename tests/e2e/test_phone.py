@@ -89,7 +89,7 @@ async def test_pages_are_tabs_at_the_bottom_and_the_others_are_behind_more(there
 async def test_an_alarm_is_one_line_that_is_put_away_and_the_first_message_is_in_sight(there: Office) -> None:
     page = await there.enter(path="#/talk/%23general", **PHONE)
     alarm = page.get_by_role("alert")
-    await expect(alarm).to_contain_text("@alice+@bob is paused for 10 min more. No messages wait.")
+    await expect(alarm).to_contain_text("alice ↔ bob is paused for 10 min more. No messages wait.")
     assert (await box_of(alarm))["height"] <= ONE_LINE
     for path, first in (("#/talk/%23general", ".turn"), ("#/live", ".row")):
         await page.goto(f"{there.url}/{path}")

@@ -121,7 +121,7 @@ async def test_a_conversation_that_is_held_is_told_of_and_let_go_on(folder: Path
         held = await alice.send("@bob", "one too many")
         page = await there.enter(path=f"#/live?m={held.id}")
         alarm = page.get_by_role("alert")
-        await expect(alarm).to_contain_text("@alice+@bob is held: agents answered each other too often.")
+        await expect(alarm).to_contain_text("alice ↔ bob is held: agents answered each other too often.")
         await expect(alarm).to_contain_text("1 message waits.")
         receipt = page.get_by_label("Message", exact=True).locator(".receipt")
         await expect(receipt.locator("h3")).to_contain_text("held")
@@ -139,7 +139,7 @@ async def test_a_person_pauses_what_others_say_to_each_other(there: Office) -> N
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_role("dialog", name="Pause alice ↔ bob").get_by_role("button", name="Pause").click()
     alarm = page.get_by_role("alert")
-    await expect(alarm).to_contain_text("@alice+@bob is paused for 10 min more")
+    await expect(alarm).to_contain_text("alice ↔ bob is paused for 10 min more")
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
     held = await alice.send("@bob", "more", reply_to=said.id)
     assert "root paused @alice+@bob" in held.held
@@ -150,7 +150,7 @@ async def test_a_person_pauses_what_others_say_to_each_other(there: Office) -> N
     await page.get_by_role("link", name="Receipts").first.click()
     await page.get_by_label("Message", exact=True).get_by_role("button", name="Pause").click()
     await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-    await expect(alarm).to_contain_text("thread:talk is paused")
+    await expect(alarm).to_contain_text("Thread talk is paused")
 
 
 async def test_a_file_is_attached_and_only_its_recipients_read_it(there: Office) -> None:

@@ -18,8 +18,6 @@ import { Share } from "./share.tsx";
 import { attempt, channels, hub, seesAll, visitor } from "./state.ts";
 import { GENERAL, type Place, conversationsAt, hasPart, nameOf, placeOf, targetOf, threadOf } from "./talk.ts";
 
-export { Places, latest, places, unread } from "./places.tsx";
-
 /** Messages of one sender that come so soon after each other have one heading. */
 const TOGETHER_MS = 5 * 60_000;
 

@@ -9,9 +9,9 @@ import { FirstSteps, isEmpty } from "./first.tsx";
 import { grouped } from "./grouped.ts";
 import type { Member, Message, Pause, Reach, Stuck } from "./hub.ts";
 import { oneLine, plain } from "./plain.ts";
+import { nameOfHeld } from "./pause.tsx";
 import { address } from "./route.ts";
 import { Share } from "./share.tsx";
-import { shortPlace } from "./short.ts";
 import { type Spent, costOf, totalOf } from "./spent.ts";
 import { members, messages, now, objectives, pauses, visitor } from "./state.ts";
 import { placeNamed, placeOf } from "./talk.ts";
@@ -43,7 +43,7 @@ export function Home() {
     <section class="page">
       <header class="bar">
         <h1>Home</h1>
-        <span class="count">{summary(calls.length, others)}</span>
+        <span class="count summary">{summary(calls.length, others)}</span>
         <Share />
       </header>
       <div class="scroll home" tabIndex={0} role="region" aria-label="Content">
@@ -150,7 +150,7 @@ function heldRow(pause: Pause): Row {
     key: `held ${pause.thread}`,
     href: address("talk", place),
     kind: "held",
-    who: pause.thread === "*" ? "Messages to everybody" : shortPlace(place),
+    who: nameOfHeld(pause),
     text: pause.by ? `paused by ${plain(pause.by)}` : "agents answered each other too often",
     more: <>{count === 1 ? "1 message waits" : `${count || "no"} messages wait`}</>,
   };

@@ -11,10 +11,8 @@ import { placeNamed } from "./talk.ts";
 const REFRESH = "tieline pipeline run";
 
 /** Return the address to which a row leads: a member, an objective, or the place of a conversation. */
-function link(page: string, of: string): string | null {
-  if (page !== "talk") return address(page, of);
-  const place = placeNamed(of, visitor.value?.member ?? "");
-  return place === null ? address("search", of.replace(/^thread:/, "")) : address("talk", place);
+function link(page: string, of: string): string {
+  return address(page, page === "talk" ? placeNamed(of, visitor.value?.member ?? "") : of);
 }
 
 export function Insights() {

@@ -5,6 +5,7 @@ import type { Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { Day, LiveRow } from "./message.tsx";
 import { where } from "./route.ts";
+import { Select, same } from "./select.tsx";
 import { Share } from "./share.tsx";
 import {
   attempt,
@@ -108,34 +109,22 @@ export function Live() {
             words.value = event.currentTarget.value;
           }}
         />
-        <select
-          aria-label="Protocol"
+        <Select
+          label="Protocol"
           value={protocol.value}
-          onChange={(event) => {
-            protocol.value = event.currentTarget.value;
+          choose={(name) => {
+            protocol.value = name;
           }}
-        >
-          <option value="">any protocol</option>
-          {protocols.value.map((name) => (
-            <option key={name} value={name}>
-              {name}
-            </option>
-          ))}
-        </select>
-        <select
-          aria-label="Level"
+          options={[["", "any protocol"], ...same(protocols.value)]}
+        />
+        <Select
+          label="Level"
           value={level.value}
-          onChange={(event) => {
-            level.value = event.currentTarget.value;
+          choose={(name) => {
+            level.value = name;
           }}
-        >
-          <option value="">any level</option>
-          {LEVELS.map((name) => (
-            <option key={name} value={name}>
-              {name} and above
-            </option>
-          ))}
-        </select>
+          options={[["", "any level"], ...LEVELS.map((name) => [name, `${name} and above`] as const)]}
+        />
         <button type="button" aria-pressed={held.value !== null} onClick={hold}>
           {held.value ? `Resume${behind > 0 ? ` (${behind} new)` : ""}` : "Pause"}
         </button>

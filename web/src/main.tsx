@@ -2,7 +2,7 @@
 import { type ComponentType, render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals";
-import { Places, Talk, unread } from "./conversations.tsx";
+import { Talk } from "./conversations.tsx";
 import { OneDevice } from "./devices.tsx";
 import { Entry } from "./entry.tsx";
 import { Guard } from "./guard.tsx";
@@ -17,6 +17,7 @@ import { Objectives } from "./objectives.tsx";
 import { PAGES, pages } from "./pages.ts";
 import { Palette, openPalette } from "./palette.tsx";
 import { Pauses } from "./pause.tsx";
+import { Places, unread } from "./places.tsx";
 import { plain } from "./plain.ts";
 import { address, where } from "./route.ts";
 import { followScreen } from "./screen.ts";

@@ -17,8 +17,6 @@ import { attempt, hub, messages, now, permissions, seesAll, visitor } from "./st
 import { happening, hasPart, nameOf, placeOf, threadPlace } from "./talk.ts";
 import { Wire } from "./wire.tsx";
 
-export { Wire } from "./wire.tsx";
-
 export function Who({ message }: { message: Message }) {
   const doubt = message.verified === false;
   return (

@@ -4,14 +4,16 @@ import { useEffect, useState } from "preact/hooks";
 import { giveWork, upload } from "./api.ts";
 import { Action, text } from "./action.tsx";
 import { asksOfWork } from "./asks.ts";
-import { Conversation, latest } from "./conversations.tsx";
+import { Conversation } from "./conversations.tsx";
 import type { Objective } from "./hub.ts";
 import { Files } from "./message.tsx";
+import { latest } from "./places.tsx";
 import { oneLine, plain } from "./plain.ts";
 import { Prose } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, curtailed, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
 import { ago } from "./clock.ts";
+import { Select } from "./select.tsx";
 import { Share } from "./share.tsx";
 import { shortId } from "./short.ts";
 import { hasPart } from "./talk.ts";
@@ -45,6 +47,7 @@ export function Objectives() {
   }, [id, live, !listed]);
   const chosen = listed ?? (former?.id === id ? former : undefined);
   if (chosen) return <OneObjective key={chosen.id} objective={chosen} />;
+  const me = visitor.value?.member;
   const assignees = [...new Set(objectives.value.map((one) => one.assignee))].toSorted();
   const shown = objectives.value.filter((one) => !chosenAssignee.value || one.assignee === chosenAssignee.value);
   return (
@@ -52,20 +55,17 @@ export function Objectives() {
       <header class="bar">
         <h1>Objectives</h1>
         {may("objectives.create") && <NewObjective />}
-        <select
-          aria-label="Assignee"
+        <Select
+          label="Assignee"
           value={chosenAssignee.value}
-          onChange={(event) => {
-            chosenAssignee.value = event.currentTarget.value;
+          choose={(name) => {
+            chosenAssignee.value = name;
           }}
-        >
-          <option value="">of everybody</option>
-          {assignees.map((name) => (
-            <option key={name} value={name}>
-              {name === visitor.value?.member ? `${plain(name)} (you)` : plain(name)}
-            </option>
-          ))}
-        </select>
+          options={[
+            ["", "of everybody"],
+            ...assignees.map((name) => [name, name === me ? `${name} (you)` : name] as const),
+          ]}
+        />
         <span class="count">
           {shown.length.toLocaleString()} that you may see{curtailed.value ? ", without the oldest that ended" : ""}
         </span>

@@ -1,15 +1,18 @@
 // Every place and page by typing a part of its name: Ctrl+K, or "/" outside of a field.
 import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
-import { places } from "./conversations.tsx";
 import { useDialog } from "./dialog.ts";
+import { type Named, fitting } from "./fit.ts";
 import { isTyped, openKeys } from "./keys.tsx";
 import { pages } from "./pages.ts";
 import { plain } from "./plain.ts";
+import { places } from "./places.tsx";
 import { go } from "./route.ts";
 import { attempt, leave, members, objectives } from "./state.ts";
 import { nameOf } from "./talk.ts";
 import { THEMES, choose as chooseTheme } from "./theme.ts";
+
+const CHOICES_MAX = 12;
 
 const open = signal(false);
 export const openPalette = () => {
@@ -28,19 +31,16 @@ addEventListener("hashchange", () => {
   open.value = false;
 });
 
-interface Choice {
-  text: string;
-  hint: string;
+interface Choice extends Named {
   act(): void;
 }
 
-function choices(asked: string): Choice[] {
+function choices(): Choice[] {
   return [
     ...pages.value.map(({ name, title }) => ({ text: title, hint: "page", act: () => go(name) })),
     ...places.value.map((place) => ({ text: nameOf(place), hint: "conversation", act: () => go("talk", place) })),
     ...members.value.map((member) => ({ text: member.name, hint: "member", act: () => go("members", member.name) })),
     ...objectives.value.map((one) => ({ text: one.title, hint: "objective", act: () => go("objectives", one.id) })),
-    { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) },
     { text: "Keys", hint: "action", act: openKeys },
     ...THEMES.map((one) => ({ text: `Theme: ${one}`, hint: "action", act: () => chooseTheme(one) })),
     { text: "Sign out", hint: "action", act: () => void attempt(leave) },
@@ -60,10 +60,8 @@ export function Palette() {
 function Asked() {
   const [asked, setAsked] = useState("");
   const [pick, setPick] = useState(0);
-  const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = choices(asked)
-    .filter((choice) => words.every((word) => `${choice.text} ${choice.hint}`.toLowerCase().includes(word)))
-    .slice(0, 12);
+  const search = { text: `Search for “${asked}”`, hint: "search", act: () => go("search", asked) };
+  const found = [...fitting(choices(), asked).slice(0, CHOICES_MAX - 1), ...(asked.trim() ? [search] : [])];
   const choose = (choice: Choice | undefined) => {
     open.value = false;
     choice?.act();
@@ -104,7 +102,6 @@ function Asked() {
           </li>
         ))}
       </ul>
-      {!found.length && <p>Nothing of this name.</p>}
     </>
   );
 }

@@ -2,8 +2,8 @@
 // members who may manage members.
 import { Action } from "./action.tsx";
 import { plain } from "./plain.ts";
-import { shortPlace } from "./short.ts";
-import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
+import { attempt, hub, now, pauses, readRoster, stewards, visitor } from "./state.ts";
+import { nameOf, placeNamed } from "./talk.ts";
 import { computed, signal } from "@preact/signals";
 import type { Pause as Standing } from "./hub.ts";
 
@@ -23,6 +23,10 @@ const resume = (thread: string) =>
     await readRoster();
   }, "Resumed.");
 
+/** A held conversation as people call it. */
+export const nameOfHeld = ({ thread }: Standing): string =>
+  thread === "*" ? "What is said to everybody" : nameOf(placeNamed(thread, visitor.value?.member ?? ""));
+
 /** The first thing that the page asks a person: to let held conversations go on. One line, which opens to all of it. */
 export function Pauses() {
   const [pause, ...others] = held.value.filter((one) => !dismissed.value.has(keyOf(one)));
@@ -34,7 +38,7 @@ export function Pauses() {
     <div class="alarm" key={pause.thread} role="alert">
       <details>
         <summary>
-          <b>{plain(pause.thread === "*" ? "What is said to everybody" : shortPlace(pause.thread))}</b>{" "}
+          <b>{plain(nameOfHeld(pause))}</b>{" "}
           {pause.by
             ? `is paused for ${minutes(pause.until_ms)} min more.`
             : `is held: agents answered each other too often. One message passes in ${minutes(pause.until_ms)} min.`}{" "}

@@ -1,6 +1,6 @@
 // The part of the screen that the page has: a phone's keyboard covers the rest. And the number beside the page's title.
 import { effect } from "@preact/signals";
-import { unread } from "./conversations.tsx";
+import { unread } from "./places.tsx";
 import { visitor } from "./state.ts";
 import { blockedOnMe } from "./waits.ts";
 

@@ -1,18 +1,20 @@
 // Search in everything that the viewer may see: the hub's full-text index finds words, and filters narrow them.
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
-import { places } from "./conversations.tsx";
 import type { Message } from "./hub.ts";
 import { Life } from "./life.tsx";
-import { Who, Wire } from "./message.tsx";
+import { Who } from "./message.tsx";
+import { places } from "./places.tsx";
 import { oneLine, plain } from "./plain.ts";
 import { type Query, parse, pattern, sinceMs, spelled } from "./query.ts";
 import { RemediesOf } from "./remedies.tsx";
 import { address, besides, go, where } from "./route.ts";
+import { Select, same } from "./select.tsx";
 import { Share } from "./share.tsx";
 import { attempt, byName, hub, members, protocols, seesAll, visitor } from "./state.ts";
 import { happening, nameOf, placeOf } from "./talk.ts";
 import { When } from "./when.tsx";
+import { Wire } from "./wire.tsx";
 
 const PAGE = 50;
 /** Pages that are read at once for filters that only the page knows. */
@@ -166,19 +168,7 @@ function Filters({ text }: { text: string }) {
     name: "from" | "in" | "since" | "protocol",
     title: string,
     options: readonly (readonly [string, string])[],
-  ) => (
-    <select aria-label={title} value={query[name]} onChange={(event) => choose({ [name]: event.currentTarget.value })}>
-      {options.map(([value, label]) => (
-        <option key={value} value={value}>
-          {plain(label)}
-        </option>
-      ))}
-      {query[name] && !options.some(([value]) => value === query[name]) && (
-        <option value={query[name]}>{plain(query[name])}</option>
-      )}
-    </select>
-  );
-  const same = (names: readonly string[]) => names.map((name) => [name, name] as const);
+  ) => <Select label={title} value={query[name]} choose={(value) => choose({ [name]: value })} options={options} />;
   const known = places.value.filter(isPlace).map((place) => [place, nameOf(place)] as const);
   return (
     <div class="filters" role="group" aria-label="Filters">

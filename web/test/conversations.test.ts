@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { goesOn, latest, places, unread } from "../src/conversations.tsx";
+import { goesOn } from "../src/conversations.tsx";
+import { latest, places, unread } from "../src/places.tsx";
 import { channels, members, messages, mine, objectives, visitor } from "../src/state.ts";
 import type { Channel } from "../src/hub.ts";
 import { member, message, objective, visitor as viewer } from "./samples.ts";
