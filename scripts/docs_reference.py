@@ -319,7 +319,8 @@ def http_page() -> str:
     """Return the page of all HTTP routes."""
     parts = [
         "# HTTP API\n",
-        "All routes are on one port, by default `http://127.0.0.1:7117`. A request carries a member's token:",
+        "The HTTP routes of a hub, with their parameters and answers. All are on one port, by default",
+        "`http://127.0.0.1:7117`. A request carries a member's token:",
         "`Authorization: Bearer TOKEN`. The tables are made from the OpenAPI documents that a hub serves. The hub's",
         "own one is also [part of this site](../openapi.json). [Limits and refusals](../reference.md#http) says more",
         "about the routes of the hub. MCP is at `/mcp` ([MCP](../wire/mcp.md)), peerbus at `/peerbus`",
@@ -433,7 +434,8 @@ def configuration_page() -> str:
     text = re.sub(r'^owner = ".*"', 'owner = "maria"', text, flags=re.MULTILINE)
     parts = [
         "# Configuration\n",
-        "`tieline.toml` is in the home. The first start of a hub writes it, as below, with new secrets. A flag of",
+        "Every setting of a hub is in `tieline.toml` of its home, with a comment. The first start of the hub",
+        "writes this file, as below, with new secrets. A flag of",
         "[`tieline serve`](cli.md#tieline-serve) wins over a variable of the environment, a variable over the file,",
         "the file over the default. `tieline config show --origin` prints every setting of a hub and where its value",
         "comes from. A change needs a new start of the hub.\n",
