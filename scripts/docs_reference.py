@@ -325,7 +325,8 @@ def http_page() -> str:
         "own one is also [part of this site](../openapi.json). [Limits and refusals](../reference.md#http) says more",
         "about the routes of the hub. MCP is at `/mcp` ([MCP](../wire/mcp.md)), peerbus at `/peerbus`",
         "([peerbus](../wire/peerbus.md)), the SDK's stream at `/api/stream`",
-        "([the hub's protocol](../wire/tieline.md)).\n",
+        "([the hub's protocol](../wire/tieline.md)), OpenTelemetry at `/otlp/v1/logs` and `/otlp/v1/traces`",
+        "([ac7](../wire/ac7.md)).\n",
         "`/healthz` and `/metrics` need no token, and neither does this documentation at `/docs`.\n",
     ]
     for title, document in _documents().items():
