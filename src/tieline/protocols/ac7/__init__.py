@@ -1,6 +1,6 @@
 """ac7: a protocol over HTTP, by which the members of one team exchange messages.
 
-Used by: the code that runs protocols. Uses: the Hub port (the hub's interface for protocols). PROTOCOL.md has the
+Used by: the code that runs protocols. Uses: `Hub`, the hub's interface for protocols. PROTOCOL.md has the
 routes, the rules, and the points in which the hub deviates from ac7's specification.
 
 `shapes` defines the JSON of requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity`

@@ -1,6 +1,6 @@
 """Routes for the activity (recorded actions) of agents: upload it, list it, and follow it live.
 
-Used by: the server. Uses: the Hub port (`contract.hub`), which removes secrets before it stores activity and decides
+Used by: the server. Uses: the interface `contract.hub`, which removes secrets before it stores activity and decides
 who may read it. Agents' runners upload activity. Activity never appears on a stream of messages.
 """
 
@@ -95,7 +95,7 @@ _encode = msgspec.json.Encoder().encode
 class Tail:
     """Connection of one client that follows a member's activity live.
 
-    The class implements the Listener port (the callbacks of a session), so the hub calls its methods.
+    The class implements the interface `Listener` (the callbacks of a session), so the hub calls its methods.
     """
 
     __slots__ = ("_activity", "_closed", "_cut", "_kinds", "carrier", "session", "unsent_bytes_max")

@@ -1,6 +1,6 @@
 """Ids of channels by name. ac7 shows a channel by its id, but messages of other protocols have only its name.
 
-Used by: the code that shows messages. Uses: the Hub port (`contract.hub`). `ChannelIds` lists the channels once, then
+Used by: the code that shows messages. Uses: the interface `contract.hub`. `ChannelIds` lists the channels once, then
 applies the hub's notices of new and removed channels. A message that is sent at the moment its channel is created may
 show the channel's name instead of its id.
 """

@@ -1,6 +1,6 @@
 """Channels: routes to create, list, rename and archive channels, and to change their members.
 
-Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions. A request names a channel by id or
+Used by: the server. Uses: the interface `contract.hub`, which checks permissions. A request names a channel by id or
 slug (its name in ac7's form).
 """
 

@@ -3,7 +3,7 @@
 The device asks for a token. A person with the permission `members.manage` approves the device for a member. Then the
 device fetches the token.
 
-Used by: the server. Uses: the hub's devices, and the Hub port (`contract.hub`), which issues the token.
+Used by: the server. Uses: the hub's devices, and the interface `contract.hub`, which issues the token.
 """
 
 from typing import Annotated

@@ -1,6 +1,6 @@
 """Members: routes for the members of the team, their presence, their permissions and their tokens.
 
-Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions. The hub has its own permissions
+Used by: the server. Uses: the interface `contract.hub`, which checks permissions. The hub has its own permissions
 besides ac7's seven. These routes never show the hub's own permissions, and leave them unchanged when a request changes
 ac7's seven.
 """

@@ -1,6 +1,6 @@
 """Messages: routes to send messages and to read the history.
 
-Used by: the server. Uses: the Hub port (`contract.hub`). A request to send a message is answered when the message is
+Used by: the server. Uses: the interface `contract.hub`. A request to send a message is answered when the message is
 durable.
 """
 
@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Pushed(Struct, frozen=True):
-    """A `PushResult` with a message that is encoded already."""
+    """Answer to a push: the fields of a `PushResult`, but the message is already encoded as JSON."""
 
     delivery: s.DeliveryReport
     message: msgspec.Raw
@@ -109,7 +109,8 @@ class Messages:
     async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int, Frame | None]:
         """Send a message, and let `viewer` (a member, a group or everybody) read its attachments.
 
-        Return the hub's reply, the number of streams that the message was written to, and its frame if there was one.
+        Return the hub's reply, the number of streams that the message was written to, and the message as it was encoded
+        for these streams (`None` if there were none).
         """
         shown: tuple[int, Frame | None] = (0, None)
 
@@ -148,7 +149,7 @@ class Messages:
         return replies, shown
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
-        """Return a message that the hub accepted as ac7's JSON shape, for the answer to its sender.
+        """Return a message in ac7's JSON shape, for the answer to its sender. The hub has accepted the message.
 
         `content` is the content of the message, and `accepted` is the hub's reply.
         """

@@ -1,6 +1,6 @@
 """Objectives: routes to assign work, change its state and discuss it.
 
-Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions. In one transaction, the hub stores a
+Used by: the server. Uses: the interface `contract.hub`, which checks permissions. In one transaction, the hub stores a
 change and sends a message about the change to everybody in the objective's thread.
 """
 

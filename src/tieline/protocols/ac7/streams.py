@@ -1,16 +1,15 @@
 """Live streams: the open message streams of members.
 
-Used by: the subscribe route. Uses: the Hub port (`contract.hub`) and a `Carrier` for each stream. A stream carries the
+Used by: the subscribe route. Uses: the interface `contract.hub` and a `Carrier` for each stream. A stream carries the
 messages that arrive while it is open. A reader that reconnects names the last message it got. The stream first carries
-the messages that this reader missed. All other messages are in the history. A stream shows its member's deliveries, and
-the messages that the member itself sent, so that all devices of the member show the same messages. All messages come in
-the order of the log, each message once.
+the messages that this reader missed. A reader that names no message can read older messages in the history. A stream
+shows its member's deliveries, and the messages that the member itself sent, so that all devices of the member show the
+same messages. All messages come in the order of the log, each message once.
 
 A stream is not a `SessionPump`, because a stream carries the log and not the inbox. The member's own messages appear
 between its deliveries, but they are in no inbox. The answer to a sender contains the number of streams that its message
-was written to, so the streams are counted before the answer is sent. A reader that does not keep up cannot continue
-from its inbox. The hub closes its connection with a reason. The reader can continue from its last message, or read the
-history.
+was written to, so the streams are counted before the answer is sent. If a reader reads too slowly, the hub closes the
+reader's connection with a reason. The reader can connect again and continue from its last message, or read the history.
 """
 
 import asyncio
@@ -63,7 +62,7 @@ not a delivery. The entry `None` stands for the missed messages, which are being
 class Stream:
     """The open message stream of one reader (a client of the member).
 
-    The class implements the Listener port (the callbacks of a session), so the hub calls its methods.
+    The class implements the interface `Listener` (the callbacks of a session), so the hub calls its methods.
     """
 
     __slots__ = (
@@ -157,7 +156,7 @@ class Stream:
             self._cut_off("too much waits for what was held")
 
     def released(self, keys: Sequence[int]) -> None:
-        """Fetch the deliveries with these keys from the hub and write them, because they are not held any more.
+        """Fetch the deliveries with these keys from the hub and write them, because the hub holds them back no longer.
 
         Later messages wait in the queue until these deliveries are written.
         """

@@ -1,6 +1,6 @@
 """The team: routes for its name, directive and context, and for its permission presets.
 
-Used by: the server. Uses: the Hub port (`contract.hub`), which checks permissions.
+Used by: the server. Uses: the interface `contract.hub`, which checks permissions.
 """
 
 from tieline.contract import command as c

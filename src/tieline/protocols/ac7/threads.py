@@ -1,6 +1,6 @@
-"""Threads: finds the target of a message from its `to` and `data.thread`, by the table in the specification.
+"""Threads: finds the target of a message from the fields `to` and `data.thread` of the request that sends it.
 
-Used by: `messages`, `channels`, `objectives` and `file_routes`. Uses: the Hub port (`contract.hub`). The sender's
+Used by: `messages`, `channels`, `objectives` and `file_routes`. Uses: the interface `contract.hub`. The sender's
 `data.thread` names the thread that the message is for. If the sender may not write to that thread, the request is
 refused with the reason.
 """

@@ -199,9 +199,9 @@ class _TcpBridge(Emitter):
 class TcpBridgeServer(_TcpBridge):
     """Bridge that offers a local channel to TCP clients.
 
-    Each TCP client receives the messages of the channel and of the other TCP clients. Events: "tcp-connect"
-    (client_id); "tcp-disconnect" (client_id); "message" (message, "channel" or client_id); "error" (an exception).
-    Client ids are `tcp-0`, `tcp-1`, … in the order of connection.
+    Each TCP client receives the messages of the channel and of the other TCP clients. Events, with the arguments of
+    their handlers: "tcp-connect" (client_id); "tcp-disconnect" (client_id); "message" (the message, and its origin:
+    "channel" or a client_id); "error" (an exception). Client ids are `tcp-0`, `tcp-1`, … in the order of connection.
     """
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "message", "error")
@@ -284,8 +284,9 @@ class TcpBridgeServer(_TcpBridge):
 class TcpBridgeClient(_TcpBridge):
     """Bridge that connects a local channel to a remote `TcpBridgeServer`. It reconnects when TCP is lost.
 
-    Messages that arrive while TCP is down are dropped. Events: "tcp-connect" (); "tcp-disconnect" (); "reconnecting"
-    (attempt, delay in ms); "message" (message, "channel" or "tcp"); "error" (an exception).
+    Messages that arrive while TCP is down are dropped. Events, with the arguments of their handlers: "tcp-connect" ();
+    "tcp-disconnect" (); "reconnecting" (number of the attempt, delay in ms); "message" (the message, and its origin:
+    "channel" or "tcp"); "error" (an exception).
     """
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "reconnecting", "message", "error")

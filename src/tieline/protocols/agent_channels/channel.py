@@ -44,9 +44,9 @@ class ClientError(Exception):
 class Channel(Emitter):
     """A Unix socket server that forwards each client's messages to the other clients.
 
-    Events: "message" (message, client_id); "connect" (client_id), before anything is read from the client, so that a
-    handler can `disconnect` the client before its first message; "disconnect" (client_id); "drain" (client_id), when a
-    full write buffer has room again; "error" (a `ClientError`).
+    Events, with the arguments of their handlers: "message" (message, client_id); "connect" (client_id), before anything
+    is read from the client, so that a handler can `disconnect` the client before its first message; "disconnect"
+    (client_id); "drain" (client_id), when a full write buffer has room again; "error" (a `ClientError`).
     """
 
     EVENTS = ("message", "connect", "disconnect", "drain", "error")
@@ -65,7 +65,8 @@ class Channel(Emitter):
     ) -> None:
         """Set the parameters of the channel. `start` opens it.
 
-        `mode` sets the permissions of the socket file. If `mode` is None, the umask decides. `post` is a callback that
+        With `echo_to_sender`, a client also gets its own messages back. `mode` sets the permissions of the socket file.
+        If `mode` is None, the umask decides. `post` is a callback that
         handles each client's message. With `post`, the channel does not forward messages: its owner calls `send`,
         `send_all` or `broadcast`. `post_large` is the callback for a message with very many values, which it gets
         undecoded. Without `post_large`, such a message is decoded and passed to `post`. `unfinished` limits the memory

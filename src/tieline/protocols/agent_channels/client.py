@@ -5,9 +5,9 @@ because only its user knows if missed messages matter.
 
 A client receives messages in two ways. A handler of "message" is called for each message. `async for message in client`
 takes one message at a time and ends when the connection ends. While such a loop is busy, at most `INBOX_MAX` messages
-are buffered. Then the client stops reading, and the channel's limit for unsent bytes applies. Without a handler and
-without a loop, the client buffers the newest `INBOX_MAX` messages for a later loop, and drops older ones. So a client
-that only sends never makes the channel wait.
+are buffered. Then the client stops reading, and the channel disconnects it when too many bytes wait for it. Without a
+handler and without a loop, the client buffers the newest `INBOX_MAX` messages for a later loop, and drops older ones.
+So a client that only sends never makes the channel wait.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ INBOX_MAX = 1024
 class ChannelClient(Emitter):
     """Client of one channel. It has at most one connection at a time.
 
-    Events: "message" (message); "connect" (); "disconnect" (), when the connection is lost, not when `disconnect` is
-    called; "drain" (), when a full write buffer has room again; "error" (an exception). Invalid input causes an "error"
-    and closes the connection, without a "disconnect".
+    Events, with the arguments of their handlers: "message" (message); "connect" (); "disconnect" (), when the
+    connection is lost, not when `disconnect` is called; "drain" (), when a full write buffer has room again; "error"
+    (an exception). Invalid input causes an "error" and closes the connection, without a "disconnect".
     """
 
     EVENTS = ("message", "connect", "disconnect", "drain", "error")

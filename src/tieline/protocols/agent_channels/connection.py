@@ -196,7 +196,10 @@ class Connection(asyncio.Protocol):
         return self._joined_bytes <= _JOINED_BYTES_MAX or self._flush()
 
     def _flush(self) -> bool:
-        """Write the joined frames. Return False if the connection was closed, or had to be closed now."""
+        """Write the frames that `write_soon` collected.
+
+        Return False if the connection was closed before, or is closed now because too many bytes are unsent.
+        """
         frames, self._joined, self._joined_bytes = self._joined, None, 0
         transport = self._transport
         if not frames or transport is None or transport.is_closing():

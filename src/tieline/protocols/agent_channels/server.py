@@ -1,6 +1,6 @@
 """agent-channels as a protocol of the hub: a folder of sockets, each of which is a channel or a member's inbox.
 
-Used by: the package `server`, which starts it. Uses: the Hub port (`contract.hub`), and this folder's `ChannelGroup`.
+Used by: the package `server`, which starts it. Uses: the interface `contract.hub`, and this folder's `ChannelGroup`.
 
 - `<channel>.sock`: a post becomes a durable message to the channel's subscribers on every protocol. Then it goes to the
   other clients of the socket. A message to the channel from another protocol goes to all clients of the socket. A

@@ -1,7 +1,7 @@
 """A client of the Agent Relay Protocol that stays connected: it reconnects, resumes its session, and loses nothing.
 
-Used by: agents and scripts. Uses: `lifecycle`, which decides, and `link`, which has the socket. This module knows
-nothing about the code of the hub.
+Used by: agents and scripts. Uses: `lifecycle`, which remembers what was sent and decides when to connect again, and
+`link`, which has the socket. This module knows nothing about the code of the hub.
 
 **Sending.** `send` returns once the hub has the message on disk, and `request` once the recipient answered. If the
 connection is lost before an answer comes, the client sends the message again on the next connection. It keeps the order
