@@ -131,7 +131,7 @@ class RelayConnection(asyncio.Protocol):
 
     @property
     def about(self) -> dict[str, str]:
-        """Details about the agent that its HELLO contains, such as its model."""
+        """Details about the agent, such as its model, from the agent's HELLO."""
         return self._terms.about if self._terms is not None else {}
 
     # Callbacks of asyncio.
@@ -234,7 +234,7 @@ class RelayConnection(asyncio.Protocol):
         """Do nothing, because this connection does not ask the hub to report the progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Send the reason to the client and close the connection, because the hub ended the session."""
+        """Close the connection, because the hub ended the session. Send the client the reason `why` before."""
         code = ERROR_CODES[why.code]
         self.fail(code, why.message, fatal=code not in _PASSING)
 
@@ -285,7 +285,7 @@ class RelayConnection(asyncio.Protocol):
         self.pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
-        """Write into the hub's log that this server, and not the hub, refused an action. `what` is the action."""
+        """Write a refusal by this server into the hub's log. `what` is the refused action, `code` the reason."""
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
@@ -398,7 +398,7 @@ class RelayConnection(asyncio.Protocol):
         self.end_request()
 
     def act_as(self, name: str) -> None:
-        """Leave the session. The next session on this connection belongs to the member `name`, for one request."""
+        """End the current session, so that the next one belongs to the member `name`. It lasts for one request."""
         self.pump.leave()
         self.name = name
 
@@ -465,7 +465,7 @@ class RelayConnection(asyncio.Protocol):
         self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
 
     def _credit(self, key: int | None) -> None:
-        """Note the ACK or NACK of a delivery, so that the hub can send another one. Ignore a repeated call."""
+        """Let the hub send one more delivery, at the first ACK or NACK of the delivery `key`. Ignore any other key."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self.pump.acknowledged(1)
@@ -545,7 +545,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def audit(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """Return `result`. If it is a refusal as FORBIDDEN or RESERVED_NAME, write the refusal into the hub's log."""
+        """Return `result`. If it is a refusal with the code FORBIDDEN or RESERVED_NAME, log it in the hub's log."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -570,7 +570,7 @@ class RelayConnection(asyncio.Protocol):
             )
 
     def decline(self, envelope: Envelope) -> None:
-        """Refuse SPAWN or RELEASE, because the hub runs no agents. Send an ERROR, and also the result frame."""
+        """Refuse SPAWN or RELEASE, because the hub runs no agents: send an ERROR and a result without success."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

@@ -196,7 +196,10 @@ def break_marks(text: str) -> str:
 
 
 def _parse_target(text: str) -> tuple[str | None, str] | None:
-    """Return the project and the name in a target. Return `None` for an invalid target or an example name."""
+    """Return the project (`None` if there is none) and the name in a target.
+
+    Return only `None` if the target is invalid, or if its name is one of `PLACEHOLDERS`.
+    """
     found = _TARGET.fullmatch(text)
     if not found or found[2].lower() in PLACEHOLDERS:
         return None

@@ -173,7 +173,7 @@ class Pause:
 
 
 class Beat(Enum):
-    """Action of the client after a beat (a regular check if the hub is silent): do nothing, send a PING, or hang up."""
+    """Result of `Silence.beat`, the regular check of a silent hub: do nothing, send a PING, or close the connection."""
 
     FINE = "nothing"
     ASK = "a PING: the other side was silent for longer than it should be"

@@ -103,7 +103,7 @@ class Link(asyncio.Protocol):
         self._timer = self._loop.call_later(seconds, self.abort, "the hub did not answer the handshake")
 
     def watch(self, heartbeat_ms: float) -> None:
-        """Start to watch the hub: close the connection if the hub sends nothing for two heartbeats."""
+        """Start to watch the hub: close the connection if the hub sends nothing for two heartbeat intervals."""
         self._cancel_timer()
         self._heartbeat_ms = heartbeat_ms
         self._silence.heard()

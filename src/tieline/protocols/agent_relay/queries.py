@@ -114,10 +114,10 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """Return the one member or channel with which the agent `name` exchanged all the messages of a query.
+    """Return the member or channel to which a query of the agent `name` is limited, or `None` if it is not limited.
 
-    `sender` and `to` are the filters of the query. Return `None` if the filters do not limit the query to one member or
-    channel.
+    `sender` and `to` are the filters of the query. For example, `to="bob"` limits the query to the messages between the
+    agent and bob.
     """
     if isinstance(to, str) and to not in (name, codec.EVERYBODY, codec.HUMANS):
         return to

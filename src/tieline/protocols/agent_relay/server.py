@@ -137,7 +137,8 @@ class RelayServer(Server):
     def _announce(self, newcomer: RelayConnection) -> None:
         """Send the notice AGENT_READY about the agent `newcomer` to all other agents.
 
-        An agent may wait for this notice.
+        Some agents wait until another agent is ready. But if too many agents are connected, only send the notice if the
+        HELLO of `newcomer` has `cli` or `task`.
         """
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about or len(self.connections) <= _LISTENERS_MAX:

@@ -29,7 +29,7 @@ BUSY_BACKLOG = 1000
 def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], None] = lambda: None) -> None:
     """Submit the message in a client's SEND or CHANNEL_MESSAGE to the hub, and pass the hub's answer on to the client.
 
-    Call `done` at the end.
+    Call `done` when the answer was sent.
     """
 
     def refuse(refusal: Refusal) -> None:
