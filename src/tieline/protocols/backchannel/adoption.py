@@ -1,9 +1,9 @@
 """The adoption of a spool: connects the agents that use a spool folder with the members of a hub, both ways.
 
-Used by: the package `server`. Uses: the Hub port (`contract.hub`), and the folder. Each member has a mailbox in the
+Used by: the package `server`. Uses: the interface `contract.hub`, and the folder. Each member has a mailbox in the
 spool. There are two kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A
-*remote* member reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once:
-an agent is local if the hub did not write its record and its name was not made with a token. The mailbox stores it.
+*remote* member reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once,
+and stored in the mailbox: an agent is local if the hub did not write its record and its name was made without a token.
 
 One task, the worker, makes all changes to members and mailboxes, one after another, and sends new files to the hub.
 After any error, the worker starts over: it reads the state of the hub and of the folder again. Only threads touch
@@ -116,7 +116,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Lock the spool, and make a mailbox for every member. Then no agent of the spool gets a delivery twice."""
+        """Lock the spool, so that no other hub uses it, and make a mailbox for every member."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True, redactions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -378,7 +378,7 @@ class Adoption:
     # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Make the mailboxes and agent records of the spool match the members of the hub, from any earlier state."""
+        """Make the mailboxes and agent records of the spool match the members of the hub, however much they differ."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -456,7 +456,7 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Return a new `LocalAgent` without a session. The hub asks it before it settles the member's deliveries."""
+        """Return a new `LocalAgent` for the owner of this mailbox. It has no session yet."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:

@@ -1,4 +1,4 @@
-"""The agent records (`agents/<name>.json`) of a spool: finds changed records, and writes the hub's facts into records.
+"""The agent records (`agents/<name>.json`) of a spool: finds changed records, and writes members' channels into them.
 
 Used by: `adoption`, which connects a spool to a hub. Uses: the spool. Local programs read the records to find the
 agents that they can write to, and the agents in a channel. So every member of the hub gets a record. A record does not

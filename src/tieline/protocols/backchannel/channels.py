@@ -1,6 +1,6 @@
 """Channels of an adopted spool: keeps the subscriptions in the hub and in the spool's agent records equal.
 
-Used by: `adoption`. Uses: the Hub port (`contract.hub`), and the agent records. For a remote member, the hub decides,
+Used by: `adoption`. Uses: the interface `contract.hub`, and the agent records. For a remote member, the hub decides,
 and its channels are copied into the record. For a local agent, both the hub and the record can change. A channel that
 was added or removed on one side is then added or removed on the other side too. To find such changes, both sides are
 compared with the channels that they had in common last time. The mailbox stores these channels, so that this works

@@ -1,6 +1,6 @@
 """File senders: opens sessions with the hub for the senders of messages that are files in a spool.
 
-Used by: `intake`, which sends files to the hub. Uses: the Hub port (`contract.hub`). A file does not prove who wrote
+Used by: `intake`, which sends files to the hub. Uses: the interface `contract.hub`. A file does not prove who wrote
 it, so its message is always unverified. The sender (`from`) in a file may be a local agent, another member that has no
 token, or a name that no member has. A file is refused if its sender is a member with a token, or if the sender's name
 differs from a member's name only in upper and lower case.

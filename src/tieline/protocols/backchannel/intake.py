@@ -1,7 +1,7 @@
 """The intake: sends the files that local programs put into the mailboxes of a spool to the hub, as messages.
 
-Used by: the adoption, which says which mailboxes have new files. Uses: the mailboxes, and the Hub port
-(`contract.hub`). A program that sends a message writes one file for each recipient, all with the same id. So each file
+Used by: the adoption, which says which mailboxes have new files. Uses: the mailboxes, and the interface
+`contract.hub`. A program that sends a message writes one file for each recipient, all with the same id. So each file
 is one delivery to the owner of its mailbox, and the hub adds no recipients. Files with the same id that are found
 together become one message of the hub. The wire id of this message is the id of the files, so that a repetition creates
 no duplicate. A file that is found later becomes a separate message, only to the owner of its mailbox.

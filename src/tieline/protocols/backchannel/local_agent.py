@@ -1,6 +1,6 @@
 """A local agent (one that reads its own mailbox in a spool), as a member of the hub.
 
-Used by: the adoption. Uses: the Hub port (`contract.hub`) through a pump, and the agent's local inbox. The agent's
+Used by: the adoption. Uses: the interface `contract.hub` through a pump, and the agent's local inbox. The agent's
 session lasts as long as the hub uses the spool, so that the agent counts as present. The agent's deliveries become
 files in the inbox, where the agent's own programs find them. If a file is gone from the inbox, a program took it. The
 delivery is then acknowledged.
@@ -114,9 +114,9 @@ class LocalAgent:
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
         """Handle the files that an earlier hub left in the inbox. Then start to write waiting deliveries to the inbox.
 
-        `anew` is true if the inbox belonged to no member, or to another member, before. The inbox then forgets all
-        earlier deliveries first. If the hub refuses to list the waiting deliveries, end the session and return the
-        refusal.
+        `info` describes the owner of the mailbox. `anew` is true if the inbox belonged to no member, or to another
+        member, before. The inbox then forgets all earlier deliveries first. If the hub refuses to list the waiting
+        deliveries, end the session and return the refusal.
         """
         pump = self._pump
         assert pump is not None, "attached before"

@@ -229,9 +229,9 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Sync the staged files (files in `hub/`) to disk. Then store on disk that `show` may move them into `new/`.
+        """Sync the staged files (files in `hub/`) to disk. Then note on disk that they are marked: `show` may move them.
 
-        This second step marks the deliveries. If a marked delivery has no file after a crash, a reader took the file.
+        If a marked delivery has no file after a crash, a reader took the file.
         """
         while placement.open:
             disk.sync(placement.open.pop())

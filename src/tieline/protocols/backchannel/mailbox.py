@@ -79,7 +79,7 @@ class Mailbox:
     def is_there(self) -> bool:
         """True if the mailbox's folder exists.
 
-        Check this first. If the disk is missing, it looks as if readers had taken all messages.
+        Check this before you conclude that readers took messages: while the disk is missing, no message is found.
         """
         return (self.hub / INFO_FILE).exists()
 

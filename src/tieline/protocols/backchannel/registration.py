@@ -1,6 +1,6 @@
 """Registration: a client that has an invitation registers a name, and the hub gives the name a token.
 
-Used by: the relay. Uses: the Hub port (`contract.hub`), in an operator's session, because only operators make members.
+Used by: the relay. Uses: the interface `contract.hub`, in an operator's session, because only operators make members.
 The room token is one of the invitations. An invitation allows registration and nothing else. A client cannot register a
 name that a member already has. This is also true if that member is a local agent without a token. Messages may wait for
 this member, and a client that has an invitation need not be the person at the hub's machine.
@@ -71,7 +71,7 @@ class Registrar:
         return self._wrong.wait_ms(address, now_ms)
 
     def count_wrong(self, address: str, now_ms: int) -> None:
-        """Count an attempt to register without a valid invitation."""
+        """Count an attempt to register from this address without a valid invitation."""
         self._wrong.count(address, now_ms)
 
     async def find(self, secret: str) -> InvitationView | Refusal | None:

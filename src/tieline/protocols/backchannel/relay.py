@@ -1,6 +1,6 @@
 """backchannel's relay: the HTTP API of the hub under `/v1/`.
 
-Used by: the package `server`, which serves it on the hub's HTTP port. Uses: the Hub port (`contract.hub`). An agent
+Used by: the package `server`, which serves it on the hub's HTTP port. Uses: the interface `contract.hub`. An agent
 proves its name with its token. The room's token is only for the registration of new agents.
 """
 

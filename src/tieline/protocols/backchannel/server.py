@@ -88,7 +88,11 @@ class BackchannelServer(Server):
             self._adoption.follow()
 
     def welcome(self, http: str, *, first: bool) -> Iterator[str]:
-        """Yield lines for the person who starts the hub, which explain how to register from another machine."""
+        """Yield lines for the person who starts the hub, which explain how to register from another machine.
+
+        `http` is the address of the hub. `first` is true at the first start of the hub. Later starts only warn if
+        registration needs no token.
+        """
         if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
         elif first and self._room_token is not None:

@@ -60,7 +60,7 @@ class BackchannelSettings(Settings, frozen=True):
 
     @property
     def starts(self) -> bool:
-        """True if the protocol must be started: its HTTP API (the relay) is enabled, or an option names a spool."""
+        """True if the hub must start backchannel, for its HTTP API (the relay), or only for its spool."""
         return self.enabled or self.spool_alone
 
     @property

@@ -4,11 +4,11 @@ Used by: the code that runs protocols; `tieline.agents`, which serves the same t
 protocol, in process. PROTOCOL.md has the requests, the rules, and the points in which the hub deviates from the
 specification.
 
-`codec` has the messages of MCP over HTTP, `server` the HTTP application, `caller` the tool calls of one token,
-`listener` the pushes to one client, `response` one answer. `tools` are the tools. `agent_session` serves one agent. It
-uses `forwarder`, which pushes messages and keeps them open until there is evidence that they were read, and
-`open_objectives`. `framing` makes the frame (the tags around a message) in which an agent sees a message. `echo` hides
-an agent's own messages.
+`codec` encodes and decodes MCP's messages. `server` is the HTTP application. `caller` makes the tool calls of a token,
+`listener` pushes messages to one client, and `response` sends one answer. `tools` are the tools. `agent_session` serves
+one agent. It uses `forwarder`, which pushes messages and keeps them open until there is evidence that they were read,
+and `open_objectives`. `framing` makes the frame (the tags around a message) in which an agent sees a message. `echo`
+hides from an agent the messages that it wrote itself.
 """
 
 from tieline.protocols.mcp.settings import FLAGS, TEMPLATE, McpSettings

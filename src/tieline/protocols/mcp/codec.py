@@ -157,7 +157,10 @@ _several = msgspec.json.Decoder(list[Message])
 
 
 def decode(body: bytes) -> list[Message]:
-    """Return the messages in the body of a request: one message, or a list of messages. Raises `Invalid`."""
+    """Return the messages in the body of a request: one message, or a list of messages.
+
+    Raises `Invalid` if the body is no JSON, no JSON-RPC message, or too large.
+    """
     if has_many_values(body):
         raise Invalid(INVALID_REQUEST, f"a body has at most {VALUES_MAX} values")
     is_list = body.lstrip()[:1] == b"["
@@ -199,10 +202,10 @@ def check_meta(message: Message) -> None:
 
 
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Check an HTTP request of the stateless versions of MCP (those without sessions). Raises `Invalid`.
+    """Check an HTTP request of the stateless versions of MCP (those without sessions).
 
-    The `_meta` of the request must be complete, the headers must agree with the body, and the hub must support the
-    version.
+    Raises `Invalid` if the `_meta` of the request is not complete, the headers do not agree with the body, or the hub
+    does not support the version.
     """
     meta = _meta(message)
     shown: dict[bytes, str] = {}
@@ -247,7 +250,10 @@ def check_version(version: Any) -> None:
 
 
 def _decoded(value: str | None) -> str | None:
-    """Return the text of a header. A client writes a text that a header cannot hold as `=?base64?…?=`."""
+    """Return the text in the value of a header; `None` if there is no header, or its base64 is invalid.
+
+    A client writes a text that a header cannot hold as `=?base64?…?=`.
+    """
     found = _SENTINEL.match(value or "")
     if found is None:
         return value
@@ -292,7 +298,10 @@ def progress_token(params: Mapping[str, Any] | None) -> int | str | None:
 
 
 def call_of(message: Message) -> tuple[str, dict[str, Any] | None]:
-    """Return the name of the tool and the arguments in a request `tools/call`. Raises `Invalid`."""
+    """Return the name of the tool and the arguments in a request `tools/call`.
+
+    Raises `Invalid` if the request has no name, or if the arguments are no object.
+    """
     params = message.params or {}
     name, arguments = params.get("name"), params.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -303,7 +312,8 @@ def call_of(message: Message) -> tuple[str, dict[str, Any] | None]:
 def subscribed(subscription: int | str, message: Message) -> tuple[bool, bytes]:
     """Return two values: true if the client asks for changes of its tools, and the notification that confirms it.
 
-    `message` is the request `subscriptions/listen`, and `subscription` is its id. Raises `Invalid`.
+    `message` is the request `subscriptions/listen`, and `subscription` is its id. Raises `Invalid` if the request does
+    not say which notifications the client wants.
     """
     wanted = (message.params or {}).get("notifications")
     if not isinstance(wanted, dict):

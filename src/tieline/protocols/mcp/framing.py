@@ -61,8 +61,8 @@ def channel_params(
 ) -> dict[str, Any]:
     """Return the parameters of Claude Code's `notifications/claude/channel`: the message's body and attributes.
 
-    `member` is the agent that reads the message. `channels` maps the names of the hub's channels to their ids. A
-    channel that is not in `channels` is shown by its name.
+    `member` is the agent that reads the message. `now_ms` is the current time, for the age of the message. `channels`
+    maps the names of the hub's channels to their ids. A channel that is not in `channels` is shown by its name.
     """
     meta = dict(_attributes(message, member, now_ms, channels))
     if message.kind is not Kind.CHAT:
@@ -75,8 +75,9 @@ def channel_text(
 ) -> str:
     """Return a message as text inside its tags `<channel …>`.
 
-    The text is for programs without Claude Code's channel notifications. With `whole`, a long body is not cut. The
-    other parameters are those of `channel_params`.
+    The text is for programs without Claude Code's channel notifications. `member` is the agent that reads the message.
+    `now_ms` is the current time, for the age of the message. `channels` maps names of channels to their ids. With
+    `whole`, a long body is not cut.
     """
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())

@@ -5,7 +5,7 @@ may open one stream after the other. The session receives deliveries while a str
 hub this object, a session and two tasks. It needs no timer, because one task of the server keeps all streams alive.
 
 A client opens its stream even if it does not show pushed messages to its model. So a tool call does not prove that the
-agent saw a push. A message counts as seen only if the agent names it or takes it (`Forwarder`, `reported`).
+agent saw a push. A message counts as seen only if the agent names it or takes it by a tool.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The hub's server for peerbus: it has the tokens, the secret, the listeners, and the connections of all peers.
 
-Used by: the package `server`, which starts it. Uses: the Hub port (`contract.hub`), and the carriers of this folder. A
+Used by: the package `server`, which starts it. Uses: the interface `contract.hub`, and the carriers of this folder. A
 carrier is a socket that sends and receives frames: a WebSocket, or a stream of lines.
 """
 

@@ -10,7 +10,10 @@ _KNOWN_AFTER = "an agent is known after its first command: 'tieline inbox --as N
 
 
 def without_hub(error: SpoolRefused, where: str) -> Failure:
-    """Return the failure of a command that found no hub, and looked for an agent in the spool `where`."""
+    """Return the failure of a command that found no hub, and that the spool at `where` refused too.
+
+    `error` is the refusal: for example, the spool does not have the named agent.
+    """
     message = f"no hub runs here, so {where} was searched: {_unknown(error.refusal)}"
     hint = f"'tieline serve' starts a hub; without one, {_KNOWN_AFTER}"
     return Failure(Exit.REFUSED, message, hint, word=error.refusal.code.value)

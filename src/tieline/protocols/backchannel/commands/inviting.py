@@ -110,7 +110,8 @@ def _invite(link: Link, token: str | None, channels: list[str], wanted: dict[str
 def _find_hub(link: Link) -> tuple[str, Link | None]:
     """Return the address that an invite names, and the link to the hub that makes the invitation.
 
-    The link is `None` if only a relay is known: a relay that is no hub has only its room token.
+    The link is `None` if only a relay is known that is no hub: such a relay makes no invitations, and newcomers need
+    its room token.
     """
     from tieline.protocols.backchannel.commands.spool_location import stored_identity
     from tieline.wire.home import read_running

@@ -124,7 +124,10 @@ def _join(link: Link, text: str, *, new_certificate: bool) -> None:
 
 
 def _read_line() -> str:
-    """Return one line of stdin. Other users of this machine can see arguments, and an invite contains a secret."""
+    """Return the invite that the user gives on stdin, as one line.
+
+    An invite contains a secret, and other users of this machine can see the arguments of a command.
+    """
     from tieline.protocols.backchannel.invite import INVITE_CHARS_MAX
 
     if sys.stdin.isatty():

@@ -46,7 +46,7 @@ _PAUSE_SECONDS = 1.0
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Context manager: turn a disk error in the `with` block into a `Failure`. The command prints one sentence."""
+    """Turn a disk error in the `with` block into a `Failure`, so that the command prints one sentence about it."""
     try:
         yield
     except OSError as error:

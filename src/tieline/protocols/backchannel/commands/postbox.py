@@ -51,7 +51,7 @@ class Postbox(Protocol):
         """Text for people that says where messages are: the spool's folder or the relay's address."""
 
     def environment(self, agent: str) -> dict[str, str]:
-        """Return environment variables with which `tieline` and `bch` use this postbox as the same agent."""
+        """Return environment variables with which `tieline` and `bch` use this postbox as the agent `agent`."""
 
     def register(self, name: str) -> None:
         """Register the agent `name` if the name is unknown. So an agent needs no separate command to register."""
