@@ -106,7 +106,10 @@ def _prefix(home: Path) -> str:
 
 @contextlib.contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn an error in the `with` block into a `Failure` with advice, if the disk of `folder` is full."""
+    """Turn an error in the `with` block into a `Failure` if it says that the disk of `folder` is full.
+
+    The failure advises what to do. Other errors pass unchanged.
+    """
     try:
         yield
     except OSError as error:

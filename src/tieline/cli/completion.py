@@ -129,7 +129,10 @@ def complete_words(
 
 
 def _unquoted(word: str) -> str:
-    """Return a word as the command would get it. The last word may have a quote that is not closed yet."""
+    """Return a word of the command line without its quotes and backslashes, as the command would get it.
+
+    The last word may have a quote that is not closed yet.
+    """
     for closed in (word, f"{word}'", f'{word}"', word.rstrip("\\")):
         with contextlib.suppress(ValueError):
             return "".join(shlex.split(closed))

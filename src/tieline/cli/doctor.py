@@ -1,6 +1,6 @@
 """`tieline doctor`: finds faults, says what to do, and repairs faults that can be repaired without loss.
 
-Used by: a person with a question. Uses: one module for each part that is checked, and the checks of the protocols.
+Used by: a person. Uses: one module for each part that is checked, and the checks of the protocols.
 Without `--repair` and `--canary` (the test by messages) it changes nothing. It works with the hub running or not.
 """
 
@@ -193,7 +193,10 @@ class _Examination:
 
 
 def examination() -> "type[Struct]":
-    """Return the type of the document that `doctor --json` prints: `Examination`, after the counts of the protocols."""
+    """Return the type of the document that `doctor --json` prints.
+
+    It has the fields of `Examination`. Before them it has fields with counts, which the protocols add.
+    """
     from msgspec import UnsetType
 
     from tieline.cli.documents import OPTIONAL, Examination, derive

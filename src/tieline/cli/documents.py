@@ -124,7 +124,11 @@ class PlannedFile(Struct, frozen=True):
 
 
 class ConnectedProgram(Struct, kw_only=True):
-    """An agent program that was connected, if `applied`. `next` are commands to start it and to write to it."""
+    """Result of connecting an agent program. `applied` is false if nothing was changed.
+
+    `proved`, `not_proved` and `problems` are sentences about the test of the connection. `next` are commands that start
+    the program and write to it.
+    """
 
     program: str
     member: str
@@ -153,7 +157,7 @@ class RestoredFile(Struct, frozen=True):
 
 
 class DisconnectedProgram(Struct, frozen=True):
-    """An agent program that was disconnected, if `applied`."""
+    """Result of disconnecting an agent program. `applied` is false if the change was only shown."""
 
     program: str
     files: list[RestoredFile]
@@ -186,7 +190,7 @@ class RemovedMember(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """A member, and if it is in a channel now."""
+    """A member and a channel. `subscribed` is true if the member is in the channel now."""
 
     member: str
     channel: str
@@ -272,7 +276,11 @@ AuditVerdict = derive(
 
 
 class PipelineRun(Struct, frozen=True):
-    """Result of a run. It has `missed` and `erased` only if rows were missed, or quotes of messages were erased."""
+    """Result of one run of the pipeline.
+
+    `missed` is only there if the hub deleted rows before the pipeline read them, and `erased` only if quotes of
+    redacted messages were erased.
+    """
 
     events_read: int
     batches: int
@@ -348,7 +356,10 @@ class TableColumn(Struct, frozen=True):
 
 
 class TableState(Struct, frozen=True, rename={"sources": "from"}):
-    """A table of the pipeline. `tested_commit` is the last commit that passed its tests; `failed` is a failed test."""
+    """A table of the pipeline. `tested_commit` is the newest commit for which the table passed its tests.
+
+    If a test failed, `failed` names it, and `tested_commit` is `null`.
+    """
 
     table: str
     about: str

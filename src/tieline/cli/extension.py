@@ -79,8 +79,8 @@ class Extension:
     def documents(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the types of the JSON documents that the protocol's commands print.
 
-        Also return the types of those that other commands print without a hub. The keys are the path of a command and
-        then the case, as in `shapes.shapes`.
+        Also return the types of those that other commands print without a hub. The keys are the words of a command,
+        such as `member add`, and then the name of a case. The usual case has an empty name.
         """
         return {}
 

@@ -93,7 +93,7 @@ async def inbox(
 async def _report_seen(link: Link, client: "Client", items: "Sequence[Item]") -> None:
     """Tell the hub that the member has seen its messages, unless a person looked into the inbox of an agent.
 
-    The hook of the agent's program shows only messages that were not seen.
+    Otherwise the agent would miss them, because the hook of its program shows only messages that were not seen.
     """
     unseen = [item for item in items if item.state != "seen"]
     if not unseen:

@@ -76,7 +76,8 @@ def has_lake(home: Path) -> bool:
 def find_leak(home: Path, message_id: str) -> Leak:
     """Return the content of a message: texts that are long enough to be looked for in files, and its attachments.
 
-    With the store `memory`, the databases are in a folder of the home. Without any database, nothing is returned.
+    With the store `memory`, the databases are in a folder of the home. If no database has the message, the result is
+    empty.
     """
     for database in (home / MAIN_FILE, *sorted(home.glob(f"*/{MAIN_FILE}"))):
         if not database.exists():

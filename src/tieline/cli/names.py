@@ -33,7 +33,7 @@ async def check_names(client: "Client", *targets: str) -> None:
 async def check_place(client: "Client", place: str) -> None:
     """Raise `Failure` if `place` does not exist, or if it is the name of a member or channel without its `@` or `#`.
 
-    The search takes such a name for the name of a thread, and finds nothing in it.
+    Without this check, the hub takes such a name for the name of a thread, and finds no messages in it.
     """
     await check_names(client, place)
     members = [f"@{member.name}" for member in await client.members()]

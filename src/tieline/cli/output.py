@@ -183,7 +183,8 @@ def message_lines(
 ) -> Iterator[tuple[str, str]]:
     """Yield a message as lines for printing: a header line, then the text, indented. Each line comes with its style.
 
-    `state` and `known` are those of `print_message`.
+    `state` is the state of the message's delivery, or `None` to leave it out. `known` has other messages by their ids:
+    if the message refers to one of them, its number is printed instead of its id.
     """
     between = f"{message.sender} → {short_target(message.target)}"
     head = f"{short_message(message)}  {between}  {local_time(message.sent_at_ms)}"

@@ -197,7 +197,7 @@ def rewind(
 
 
 def _run_every(every: str) -> None:
-    """Run this same command at intervals, without `--follow`."""
+    """Run this same command again and again, without `--follow`. `every` is the interval as text, such as `5m`."""
     import sys
 
     from tieline.cli.duration import duration_option
@@ -335,7 +335,10 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> None:
-    """Read the new rows. With `quiet`, print nothing if there are no new rows, because this run is one of very many."""
+    """Read the new rows of the log that `where` names into the tables of `lake`.
+
+    With `quiet`, print nothing if there are no new rows, because this run is one of very many.
+    """
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
     from tieline.cli.pipeline_status import kept_for, kept_sentence

@@ -44,6 +44,7 @@ def _run(command: Sequence[str], noted: list[int]) -> int:
     """Run a command until it ends, and return its exit code.
 
     `noted` is the list of signals that this process has received. At the first signal, send SIGTERM to the command.
+    Later signals change nothing.
     """
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:  # noqa: S603 - this same program
         passed_on = False

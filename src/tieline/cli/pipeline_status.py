@@ -48,7 +48,10 @@ def show_status(lake: "Lake", where: Mapping[str, str], *, json: bool) -> None:
 
 
 def _waiting(lake: "Lake", where: Mapping[str, str]) -> tuple[int | None, str | None]:
-    """Return the number of new rows, and the reason if the lake was made from another log. Either may be `None`."""
+    """Return the number of rows that the lake has not read; `None` if it is not known.
+
+    If the lake was made from another log than the one in `where`, also return a sentence that says so, else `None`.
+    """
     from tieline.cli.pipeline import told_failures
     from tieline.pipeline.run import LogChanged, new_rows
 

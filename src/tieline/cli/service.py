@@ -95,7 +95,7 @@ class Service:
         return _BOOTED.is_dir() and shutil.which("systemctl") is not None
 
     def command(self, verb: str) -> str:
-        """Return a command of `systemctl` for a person to type."""
+        """Return a command line for a person to type, such as `systemctl --user start NAME`, with `verb` as its end."""
         return f"systemctl {verb}" if self.system else f"systemctl --user {verb}"
 
     def tell(self, *arguments: str) -> None:
@@ -106,7 +106,10 @@ class Service:
             raise Failure(Exit.FAILED, said[0] if said else f"systemctl ended with {done.returncode}", self._advice())
 
     def ask(self, question: str) -> str:
-        """Return the answer of `systemctl` in one word; empty if systemd does not run on this machine."""
+        """Return the state of the service that `systemctl` prints for a `question` such as `is-active`.
+
+        It is one word; empty if systemd does not run on this machine.
+        """
         if not self.runs_here:
             return ""
         said = self._systemctl(question, _NAME).stdout.split()

@@ -1,4 +1,4 @@
-"""The shape of what each command prints with `--json`: one type for each case, and a JSON Schema of all of them.
+"""The types of the documents that commands print with `--json`, and a JSON Schema of all of them.
 
 Used by: the documentation, which publishes the schema, and a test, which compares it with what commands print. Uses:
 the types that commands print, and the extensions of the protocols for their commands.
@@ -95,9 +95,10 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """Return the types of the JSON documents of each command: by its path without `tieline`, then by the case.
+    """Return the types of the JSON documents that each command can print.
 
-    A command prints one document, of one of these types. The usual case has an empty name.
+    The keys are the command's words without `tieline`, such as `member add`, and then the name of the case. A command
+    prints one document. Its type depends on the case, for example on another option. The usual case has an empty name.
     """
     found = {path: dict(cases) for path, cases in _OWN.items()}
     for extension in extensions():

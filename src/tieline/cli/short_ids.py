@@ -208,7 +208,10 @@ async def _recent(client: "Client") -> "list[Message]":
 
 
 async def _waiting(client: "Client", through: int | None = None) -> "list[Message]":
-    """Return the messages in the inbox of the session's member, oldest first, up to the number `through`."""
+    """Return the messages in the inbox of the session's member, oldest first.
+
+    With `through`, stop after the page that reaches the message with this number. Stop after `_PAGES_MAX` pages, too.
+    """
     if client.welcome is None or client.welcome.member is None:
         return []
     found: list[Message] = []

@@ -113,12 +113,12 @@ def _path(path: Path) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a word of a command, escaped for a unit file: also `$`, because systemd replaces variables in commands."""
+    """Return a word of a command for a unit file. A `$` is doubled, because systemd replaces variables in commands."""
     return _quoted(text.replace("$", "$$"))
 
 
 def _quoted(text: str) -> str:
-    """Return a word for a unit file, quoted if necessary."""
+    """Return a word for a unit file: with each `%` doubled, and in quotes if it has other special characters."""
     plain = text.replace("%", "%%")
     if re.fullmatch(r"[\w@%+=:,./$-]+", plain):
         return plain

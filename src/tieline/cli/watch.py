@@ -187,9 +187,9 @@ class Watcher:
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """Find out if the last claim succeeded, if its answer was lost because the hub stopped.
+        """Find out if the last claim got its message, in case the hub stopped before it answered.
 
-        The receipts of the message show the result. If the claim succeeded, handle the message.
+        The receipts of the message say it. If the claim got the message, handle the message.
         """
         if self._unsure is None:
             return

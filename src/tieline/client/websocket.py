@@ -65,11 +65,13 @@ class WebSocketCarrier:
 
 
 async def dial_url(url: str, receiver: Receiver, token: str | None) -> Carrier:
-    """Connect to the hub at this URL, and return the connection. Raises `HubUnreachable` or `HubRefused`.
+    """Connect to the hub at this URL, and return the connection.
+
+    Raises `HubUnreachable` if no trusted hub answers, and `HubRefused` if the token's room does not exist.
 
     `receiver` gets every batch (JSON array of answers) from the hub, and is told when the connection ends. If the
     `token` belongs to a room, it is also sent in a header, so that the hub finds the room. A fingerprint at the end of
-    the URL (`#sha256=…`) is the one of the hub's certificate; see `tieline.wire.tls`.
+    the URL (`#sha256=…`) is the one of the hub's certificate: no other certificate is trusted.
     """
     try:
         tls = client_context(url)

@@ -33,7 +33,10 @@ class SentMessage(Struct, frozen=True, rename={"sender": "from", "target": "to"}
 
 
 class Ending(Struct):
-    """Messages, log events and audited rows: missing if the demo broke off. `home` is the hub's home, with `--keep`."""
+    """Messages, numbers of log events by kind, and number of audited rows. They are missing if the demo broke off.
+
+    `home` is the path of the hub's home; missing without `--keep`.
+    """
 
     receipts: list[SentMessage] | UnsetType = UNSET
     events: dict[str, int] | UnsetType = UNSET

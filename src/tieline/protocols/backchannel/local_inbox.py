@@ -229,9 +229,9 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Sync the staged files (files in `hub/`) to disk. Then note on disk that they are marked: `show` may move them.
+        """Sync the staged files (files in `hub/`) to disk. Then mark them on disk as ready for `show`.
 
-        If a marked delivery has no file after a crash, a reader took the file.
+        If a marked file is gone after a crash, a reader took it.
         """
         while placement.open:
             disk.sync(placement.open.pop())
