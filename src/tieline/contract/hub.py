@@ -1,8 +1,8 @@
-"""The Hub port: the interface through which protocols use the hub.
+"""The interface `Hub`, through which protocols use the hub.
 
 Protocols, the hub's own wire and the console call this interface. The local hub (in this process) and the remote hub
 implement it. A protocol cannot tell a local hub from a remote one. Everything here happens on one event loop, and every
-value that goes through the port can be encoded.
+value that goes through the interface can be encoded.
 
 Order:
 

@@ -1,6 +1,6 @@
 """The hub's own queries over plain HTTP: receipts and search, under `/api/`.
 
-Used by: the HTTP port. Uses: the Hub port (`contract.hub`). A request carries a member's token, as a bearer token or in
+Used by: the HTTP port. Uses: the interface `contract.hub`. A request carries a member's token, as a bearer token or in
 the console's cookie. The answer has only data that this member may see. Receipts and messages have the same JSON form
 as in the hub's own protocol, in `tieline --json` and in the SDK. A refusal is `{"error", "code"}`, with the code of the
 refusal.

@@ -1,4 +1,4 @@
-"""The local hub: the Hub port in this process. The broker (decision logic) has its own thread.
+"""The local hub: implements the interface `Hub` in this process. The broker (decision logic) has its own thread.
 
 Commands pass through a queue. The broker's thread takes all commands that came during the last commit, decides them
 together (executes or refuses each) and commits once. It never waits for a timer. The outcome goes to the event loop in
@@ -107,7 +107,7 @@ class HubCounters(Struct):
 
 
 class LocalHub:
-    """The Hub port (the interface that protocols use) over the hub's decision logic (broker) in this process."""
+    """Implementation of `Hub`, the interface that protocols use, with the broker (decision logic) in this process."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Activity from telemetry exporters: stores the records of an OpenTelemetry (OTLP) request as the member's activity.
 
-Used by: routes that accept OTLP requests. Uses: `otlp`, which reads bodies, and the Hub port (`contract.hub`). An
+Used by: routes that accept OTLP requests. Uses: `otlp`, which reads bodies, and the interface `contract.hub`. An
 answer has the same format as its request, as exporters expect. Status 429 or 503 asks the exporter to retry.
 """
 

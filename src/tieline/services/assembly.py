@@ -1,6 +1,6 @@
 """The services of one hub in addition to messages. They are created once, for all protocols and the console.
 
-Used by: the package `server`, which starts it. Uses: files, logins, devices, and the Hub port (`contract.hub`). The
+Used by: the package `server`, which starts it. Uses: files, logins, devices, and the interface `contract.hub`. The
 services act for members that have no session with the hub. For this, they use the key in the hub's home folder. Whoever
 has this key may act as any member.
 """

@@ -1,7 +1,7 @@
 """Devices: gives a token to a program or browser that has none, after a person has approved it.
 
 Used by: routes by which devices ask for a token, and members approve or reject the requests. Uses: `enrolments`, which
-knows the codes, and the Hub port (`contract.hub`). The approving member makes the token, so the hub checks the
+knows the codes, and the interface `contract.hub`. The approving member makes the token, so the hub checks the
 permission of this member. If no device fetches a token in time, this module revokes the token.
 """
 

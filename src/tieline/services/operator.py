@@ -1,7 +1,7 @@
 """The operator: submits commands to the hub on behalf of a member that has no session yet.
 
-Used by: logins and devices, which give out tokens, and the clean-up after removed members. Uses: the Hub port
-(`contract.hub`). The operator uses the key in the hub's home folder; whoever has this key may act as any member. Each
+Used by: logins and devices, which give out tokens, and the clean-up after removed members. Uses: the interface
+`contract.hub`. The operator uses the key in the hub's home folder; whoever has this key may act as any member. Each
 request opens a session and ends it, so that no session with these rights stays open.
 """
 

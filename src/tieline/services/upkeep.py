@@ -1,6 +1,6 @@
 """Upkeep: deletes the files and logins of removed members and the files of redacted messages, and checks the logins.
 
-Used by: the services' assembly. Uses: files and logins, and the Hub port (`contract.hub`), which reports removed
+Used by: the services' assembly. Uses: files and logins, and the interface `contract.hub`, which reports removed
 members. At the start, upkeep also finds members that were removed while the hub was down: if files or logins are older
 than the member with their name, they belonged to an earlier member. It also finds copies of files for an objective that
 was never created because of a crash. Logins are checked at the start and then every ten minutes.

@@ -1,1 +1,1 @@
-"""Implementations of the Store port, each in its own folder. `tests/conformance` tests that they behave the same."""
+"""Implementations of `core.store`, each in its own folder. `tests/conformance` tests that they behave the same."""

@@ -1,6 +1,6 @@
 """Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
-Used by: the code that writes a session's deliveries to the client's connection. Uses: the Hub port (`contract.hub`).
+Used by: the code that writes a session's deliveries to the client's connection. Uses: the interface `contract.hub`.
 The caller decides which page is read next. After a failure, the caller makes a new request, because it may then need
 another page.
 """

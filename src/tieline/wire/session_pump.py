@@ -1,7 +1,7 @@
 """The session pump moves commands and deliveries between a client's connection and the hub, for every protocol.
 
 Used by: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens
-the session. Uses: the Hub port (`contract.hub`). A *wire* is a protocol's connection to one client. *Credit* is the
+the session. Uses: the interface `contract.hub`. A *wire* is a protocol's connection to one client. *Credit* is the
 number of deliveries that may still be written before the client acknowledges some. The pump keeps order, credit and
 back-pressure, so that no protocol has a queue or a retry of its own:
 

@@ -1,6 +1,6 @@
 """Cache of sessions by token. A request uses the open session of its token, so no request waits for a new session.
 
-Used by: protocols whose clients show a token with each request. Uses: the Hub port (`contract.hub`). A session ends
+Used by: protocols whose clients show a token with each request. Uses: the interface `contract.hub`. A session ends
 half a minute after its last request, so that a member without recent requests does not look connected. The hub may end
 a session earlier, for example because its token was replaced or its member was removed. Then the next request tries to
 open a session again and gets the refusal.

@@ -1,6 +1,6 @@
 """Forwarded requests: a worker passes an HTTP request whole to the hub's process, which answers it.
 
-Used by: workers, for every request that needs more than the Hub port; the hub's process, which has the applications.
+Used by: workers, for every request that needs more than the interface `Hub`; the hub's process, which answers them.
 Uses: a Unix socket. A request is passed as its ASGI events, which are plain values: the scope, what the client sends,
 and what the application sends. The application asks for each event of the client, so that nothing is read too early.
 WebSockets and streams are passed in the same way. A connection carries one request after the other.

@@ -1,6 +1,6 @@
 """Files over HTTP: finds the viewer of a request, uploads and downloads in parts, and turns refusals into answers.
 
-Used by: routes for uploads and downloads. Uses: `files`, and the Hub port (`contract.hub`), which knows the members of
+Used by: routes for uploads and downloads. Uses: `files`, and the interface `contract.hub`, which knows the members of
 channels and objectives. This module does not know the format in which an entry is shown.
 """
 

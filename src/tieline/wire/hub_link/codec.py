@@ -1,7 +1,7 @@
-"""Encoding of the Hub port (the interface that protocols use) as bytes, for a hub in another process.
+"""Encoding of calls of `Hub` (the interface that protocols use) as bytes, for a hub in another process.
 
 Used by: both ends of a link. Uses: the contract (the types of commands, replies, notices and messages). A frame is a
-MessagePack array: a number, and the items. An item stands for one call of a method of the port, or for one callback of
+MessagePack array: a number, and the items. An item stands for one call of a method of `Hub`, or for one callback of
 it. The number is for the end of the link: it says how many frames its sender has taken.
 
 A command, reply, notice or message in an item is *packed*: the number of its type, and its fields in MessagePack. The

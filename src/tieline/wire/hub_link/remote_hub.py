@@ -1,6 +1,6 @@
-"""The remote hub: the Hub port in a worker, over the link to the process that has the hub.
+"""The remote hub: implements the interface `Hub` in a worker, over the link to the process that has the hub.
 
-Used by: whatever uses the Hub port in a worker: protocols, services and the console. Uses: the link. The replies and
+Used by: whatever uses a `Hub` in a worker: protocols, services and the console. Uses: the link. The replies and
 the callbacks of a frame come in the order in which the hub made them, all in one turn of the event loop.
 
 When the connection is lost, the worker connects again within `HOLD_SECONDS` and goes on where the link was: its clients
@@ -183,7 +183,7 @@ class _Link(LinkEnd[ToWorker, ToHub]):
 
 
 class RemoteHub(Hub):
-    """The Hub port (the interface that protocols use) of a hub in another process."""
+    """Implementation of `Hub`, the interface that protocols use, for a hub in another process."""
 
     def __init__(self, path: Path, key: str, connection: _Connection, welcome: Welcome) -> None:
         self.limits = welcome.limits

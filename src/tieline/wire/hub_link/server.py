@@ -1,6 +1,6 @@
 """The hub's side of links: accepts workers, passes their calls to the hub, and the hub's callbacks to the workers.
 
-Used by: the hub's process. Uses: the local hub, through the Hub port (`contract.hub`). A worker has the same rights as
+Used by: the hub's process. Uses: the local hub, through the interface `contract.hub`. A worker has the same rights as
 the hub's own protocols. The broker refuses everything else.
 
 **Order.** A worker's items are handled in their order, and the hub's callbacks become items in the order of the calls.

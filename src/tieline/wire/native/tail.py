@@ -1,6 +1,6 @@
 """Live view of the hub: sends a client every new message that the client may see.
 
-Used by: `server`. Uses: the Hub port (`contract.hub`). The live view has no queue. When a notice of a new message
+Used by: `server`. Uses: the interface `contract.hub`. The live view has no queue. When a notice of a new message
 comes, the live view reads all messages after its last offset. It uses the command that every reader of history uses, so
 one place decides which messages a client may see. A client that reconnects gives its last offset and misses nothing.
 """
