@@ -2,5 +2,5 @@
 
 No module here does I/O, reads a clock or makes random numbers. Time, randomness and the store are parameters, so that a
 simulation can run years in a second. The broker is single-threaded by design: it handles one command after the other.
-It uses the Store port (an interface) for durable storage.
+It uses the interface `Store` for durable storage.
 """

@@ -1,6 +1,6 @@
 """The broker (the hub's decision logic): handles every command, one after the other, and buffers the writes to commit.
 
-The caller is the local hub (the implementation of the Hub port) or a test. The broker uses the Store port. `handle`
+The caller is the local hub or a test. The broker uses the interface `Store` for durable storage. `handle`
 changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome (tell
 it to clients), with one exception. If no client waits for the commit, the caller may call `mark_published` and publish
 the outcome before the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails,

@@ -3,7 +3,8 @@
 The id of a channel never changes. The name can change, and another channel can use the name later. So each channel
 keeps its spans: the parts of the log in which it had a certain name. The first subscriber to a name creates the channel
 and is its admin. When the last admin leaves, the member who joined first becomes admin. When the last member leaves,
-the channel is removed. A `Dismiss` or `Admit` command is refused if it would leave the other members without an admin.
+the channel is removed. A change that removes a member (`Dismiss`) or gives it another role (`Admit`) is refused if it
+would leave the other members without an admin.
 """
 
 from collections import Counter

@@ -37,7 +37,11 @@ class Checkpoint(Struct, frozen=True):
 
 
 def sign(key: bytes, rows: int, head: str, at_ms: int, previous: str) -> Checkpoint:
-    """Return a new checkpoint, signed with `key`. `previous` is the `mac` of the checkpoint before it, or empty."""
+    """Return a new checkpoint of an audit chain with `rows` rows, signed with `key`.
+
+    `head` is the hash of the last row. `previous` is the signature (`mac`) of the checkpoint before the new one; empty
+    if the new one is the first.
+    """
     return Checkpoint(rows, head, at_ms, _mac(key, rows, head, at_ms, previous), previous)
 
 

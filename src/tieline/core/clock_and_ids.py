@@ -1,4 +1,7 @@
-"""The port for the clock and for new ids. The broker gets it as a parameter, so that tests can control time and ids."""
+"""The interface for the time and for new ids.
+
+The broker gets an implementation as a parameter, so that tests can control time and ids.
+"""
 
 from typing import Protocol
 

@@ -1,7 +1,7 @@
 """Dead letters: the newest deliveries that could not be made. By them, a person finds the messages that never arrive.
 
-A dead delivery leaves its inbox, and no row of the log names its message. So this list notes the message at the moment
-of death. It is stored as one small value, with the commit that stores the death.
+A dead delivery leaves its inbox, and no row of the log names its message. So this list notes the message when its
+delivery becomes dead. The list is stored as one small value, in the same commit as the new state of the delivery.
 """
 
 from collections import deque
@@ -42,7 +42,10 @@ class DeadLetters:
         self._unsaved = False
 
     def note(self, account: Account, ranges: Ranges, step: Step) -> None:
-        """Note the deliveries with these keys, which are about to die. Call this before the inbox changes."""
+        """Note the deliveries of a member that are about to become dead. Call this before the inbox changes.
+
+        `ranges` has their keys. `step` has the time and the reason.
+        """
         for first, last in ranges:
             newest = min(last, account.inbox.next_key - 1)
             for key in range(max(first, newest - DEAD_LETTERS_MAX + 1), newest + 1):
@@ -52,10 +55,10 @@ class DeadLetters:
                     self._unsaved = True
 
     def save(self, store: Store) -> None:
-        """Write the rows to the store if they changed."""
+        """Write the list of dead deliveries to the store, if the list changed."""
         if self._unsaved:
             store.save_setting(_SETTING, msgspec.json.encode(list(self.rows)))
 
     def committed(self) -> None:
-        """Note that the saved rows are durable."""
+        """Note that the saved list is durable, so that `save` writes it again only after the next change."""
         self._unsaved = False

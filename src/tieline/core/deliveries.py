@@ -83,7 +83,10 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Change the state of deliveries, like `move`, but without asking an external inbox."""
+        """Change the state of deliveries of a member, and return true if any changed. Ask no external inbox.
+
+        The parameters have the same meaning as in `move`.
+        """
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))

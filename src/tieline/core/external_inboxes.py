@@ -7,7 +7,7 @@ such a delivery, it asks the member's external inbox. The external inbox answers
 hub, or that another process has *taken* it.
 
 `core.settlement` finds the deliveries to ask for, before a command is decided. The caller of the broker asks the
-external inbox, and puts the answers here. The hub may settle a reserved delivery. A taken delivery counts as
+external inbox, and stores the answers in `Answers`. The hub may settle a reserved delivery. A taken delivery counts as
 acknowledged. The external inbox removes a reserved delivery only after the commit, so that it can give the delivery
 back after a crash. It also gives back a reserved delivery that no command settled.
 """

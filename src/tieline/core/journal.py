@@ -77,10 +77,10 @@ class Erase(Struct, frozen=True):
 
 
 class ListReaders(Struct, frozen=True):
-    """Request to complete a list of the hub's two logs and their readers.
+    """Request to complete the reply to `command.ListReaders`: the hub's two logs, and the readers of each log.
 
-    The request brings the part about the main log, in `log` and `readers`. The journal adds the activity log and its
-    readers, and the result is the reply to `command.ListReaders`.
+    `log` is the state of the main log, and `readers` are the readers of the main log. The journal adds the activity log
+    and its readers to these.
     """
 
     log: LogState
@@ -88,7 +88,11 @@ class ListReaders(Struct, frozen=True):
 
 
 class AdvanceReader(Struct, frozen=True):
-    """Request to set the position of a reader of the activity log. For the fields, see `Readers.advance`."""
+    """Request to store the position of a reader of the activity log.
+
+    `wish` is the reader with its new position. `epoch` is the random id of the log that the reader has read, or empty.
+    Without `rewind`, a position before the stored one is refused.
+    """
 
     wish: Reader
     epoch: str

@@ -1,7 +1,7 @@
 """The ledger: gives every event its offset in the main log (the event log) and its link in the audit chain.
 
-The formulas are in `contract/chain.py`. Offsets have no gaps. So if a row is changed, removed or moved, the chain is
-broken at this row.
+Each link is a hash of the row and of the link before it; `contract/chain.py` computes it. Offsets have no gaps. So if a
+row is changed, removed or moved, the chain is broken at this row.
 """
 
 from typing import Any

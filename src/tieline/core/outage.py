@@ -1,7 +1,8 @@
 """Outages of a store that is on another machine or in another process: it does not answer, and comes back later.
 
-Used by: stores in a database, which wait for it in the middle of a call, and the local hub, which serves its clients
-meanwhile. The broker does not notice an outage: the call returns when the store is back, with the same result.
+Used by: stores that are in a database server, and the local hub. During an outage, a call to the store waits until the
+server is back, and the hub goes on serving its clients. The broker does not notice the outage: the call returns later,
+with the same result.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,10 @@ false, the store waits no longer and raises the error."""
 
 @runtime_checkable
 class Interruptible(Protocol):
-    """Interface of a store that can have outages. If `on_outage` is `None`, the store raises the error at once."""
+    """Interface of a store that can have outages.
+
+    In an outage, the store calls `on_outage` again and again while it waits. If `on_outage` is `None`, the store does
+    not wait, and raises the error at once.
+    """
 
     on_outage: OnOutage | None

@@ -1,4 +1,4 @@
-"""The Store port: the durable storage that the broker needs.
+"""The interface `Store`: the durable storage that the broker needs.
 
 Writes are buffered. `commit` makes all of them durable together, or none. `commit` returns only when the operating
 system reports that the writes are on disk. Reads see buffered writes. One thread calls the store. The broker's ledger
