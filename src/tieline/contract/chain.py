@@ -119,6 +119,9 @@ def seal_stored(content: bytes, route: bytes, stamps: Stamps, signature: str, wi
 
 
 def seal_message(message: Message, content: bytes, route: bytes) -> str:
-    """Return the seal (hash) of a message that is about to be stored; see `seal` for `content` and `route`."""
+    """Return the seal (hash) of a message that is about to be stored.
+
+    `content` is its encoded content, and `route` has its encoded recipients.
+    """
     stamps = (message.id, message.sender, message.protocol, int(message.verified), message.sent_at_ms)
     return seal_stored(content, route, stamps, message.signature, message.wire_id)

@@ -233,10 +233,11 @@ class Hub(Protocol):
         """
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox from now on, before the hub settles (acknowledges or ends) a delivery of the member.
+        """Make `inbox` the external inbox of a member.
 
-        `None` removes the external inbox. `session` is the inbox's own session. The hub does not ask about deliveries
-        that this session itself settles.
+        From now on, before the hub settles (acknowledges or ends) a delivery of the member, it asks the inbox to
+        reserve the delivery. `None` removes the external inbox. `session` is the inbox's own session. The hub does not
+        ask about deliveries that this session itself settles.
         """
 
     def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:

@@ -110,8 +110,7 @@ class ByToken(Struct, frozen=True, tag=True):
 class ByShared(Struct, frozen=True, tag=True):
     """Credential that several members share: a token from the configuration of a protocol. The protocol has checked it.
 
-    A session with this token may act as any member that was created with it. It may also create new members. See
-    `core.shared_tokens`.
+    A session with this token may act as any member that was created with it. It may also create new members.
     """
 
     token: str

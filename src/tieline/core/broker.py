@@ -295,7 +295,10 @@ class Broker(Memory):
         return outcome
 
     def _begin(self, commands: Sequence[c.Command]) -> Outcome:
-        """Read the clock, expire what is due, and prefetch for the commands of a new batch. Return its outcome."""
+        """Begin a batch: read the clock, expire deliveries that are due, and look up the wire ids of the commands.
+
+        Return the outcome of the new batch.
+        """
         batch = self.batch
         batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()

@@ -44,7 +44,7 @@ _FOREIGN = no(403, "a page of another site cannot use this hub")
 
 
 class Ac7(Server):
-    """Server of ac7: an HTTP application for the hub's port."""
+    """Server of ac7: an HTTP application for the hub's HTTP port."""
 
     def __init__(
         self,

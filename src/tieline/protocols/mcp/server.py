@@ -83,7 +83,7 @@ class McpSession:
 
 
 class Mcp(Server):
-    """Server of MCP: an HTTP application for the hub's port."""
+    """Server of MCP: an HTTP application for the hub's HTTP port."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Mcp(Server):
     async def _caller(self, scope: Scope) -> Caller:
         """Return the caller for the token of a request. Open its session with the hub if necessary.
 
-        Raises `_Refused`.
+        Raises `_Refused` if the request has no valid token, or if the hub cannot open a session now.
         """
         token = bearer(scope)
         if token is None:
@@ -383,7 +383,10 @@ class Mcp(Server):
     # Requests.
 
     async def _messages(self, caller: Caller, scope: Scope, receive: Receive) -> list[Message]:
-        """Read the body of a request and return the messages in it. Raises `_Refused`."""
+        """Read the body of a request and return the messages in it.
+
+        Raises `_Refused` if the body is too large, comes too slowly, or has no valid messages of MCP.
+        """
         kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _Refused(415, Invalid(codec.INVALID_REQUEST, "the content type must be application/json"))
@@ -468,7 +471,7 @@ class Mcp(Server):
     async def _result(
         self, caller: Caller, message: Message, session: McpSession | None, lost: list[Callable[[], None]]
     ) -> dict[str, Any]:
-        """Return the result of a request. Raises `Invalid`.
+        """Return the result of a request. Raises `Invalid` for a wrong call or an unknown method.
 
         `session` is `None` in the stateless versions of MCP, which have no sessions. For a tool call, a function is
         added to `lost`. That function must be called if the answer does not reach the client.

@@ -1,7 +1,8 @@
 """Carries the frames of a peer over a WebSocket, on the separate port (a port for peerbus alone).
 
 Used by: the event loop. Uses: a `PeerConnection`. The library `websockets` handles and checks the handshakes and all
-WebSocket frames. It does this without I/O; this module reads and writes the bytes. See docs/adr/0008 for the cost.
+WebSocket frames. It does this without I/O; this module reads and writes the bytes. docs/adr/0008 says how much
+processor time the library needs.
 """
 
 import asyncio
