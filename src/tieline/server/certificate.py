@@ -65,7 +65,7 @@ class Certificate:
 
     @property
     def host(self) -> str:
-        """The first host name in the certificate that is no pattern; empty if there is none."""
+        """The first host name in the certificate that is no pattern such as `*.example.org`; empty if there is none."""
         from tieline.server.x509 import host_names  # noqa: PLC0415 - slow, and only for a certificate of the owner
 
         return next((name for name in host_names(self._certificate.read_bytes()) if not name.startswith("*")), "")
@@ -111,7 +111,10 @@ def _first(text: str) -> str:
 
 
 def certificate_of(home: Path, http: Http, host: str) -> Certificate | None:
-    """Return the certificate of the hub's ports; `None` if they do not speak TLS. `host` is the address of the hub."""
+    """Return the certificate of the hub's ports; `None` if they do not speak TLS.
+
+    `host` is the name or IP address at which the hub listens. It becomes a name in a certificate that the hub makes.
+    """
     if http.tls:
         return own_certificate(home, (host, *http.all_names))
     if http.tls_cert:

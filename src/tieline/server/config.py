@@ -188,7 +188,7 @@ class BackupSection(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def every_seconds(self) -> int:
-        """The seconds between two backups; 0 for no backups. Raises `ConfigError`."""
+        """The seconds between two backups; 0 for no backups. Raises `ConfigError` if the setting is no duration."""
         try:
             return parse_duration(self.every, _BACKUP_DAYS_MAX) if self.every else 0
         except ValueError as error:

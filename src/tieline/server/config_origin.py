@@ -53,7 +53,7 @@ class EffectiveSettings(Struct, frozen=True):
     file_changed_at_ns: int
 
     def section(self, name: str, kind: type[_Section]) -> _Section:
-        """Return one section of the settings, such as `http`."""
+        """Return the section `name` of the settings, such as `http`, as a value of its type `kind`."""
         values = {one.name: one.value for one in self.settings}
         # The running hub may be of another version, which has other fields.
         fields = {field: values[f"{name}.{field}"] for field in kind.__struct_fields__ if f"{name}.{field}" in values}
@@ -61,7 +61,7 @@ class EffectiveSettings(Struct, frozen=True):
 
 
 def settings_of(home: Path, config: Config | None = None) -> EffectiveSettings:
-    """Return the settings of a home with a `tieline.toml`. Raises `ConfigError`.
+    """Return the settings of a home with a `tieline.toml`. Raises `ConfigError` if they are not valid.
 
     `config` is the configuration with all flags; without it, no flags are used.
     """
@@ -98,7 +98,10 @@ def recorded(home: Path) -> EffectiveSettings | None:
 
 
 def in_use(home: Path) -> EffectiveSettings:
-    """Return the settings of the running hub of this home, else those of the next start. Raises `ConfigError`."""
+    """Return the settings of the running hub of this home, else those of the next start.
+
+    Raises `ConfigError` if the settings of the next start are not valid.
+    """
     found = recorded(home) if read_running(home) is not None else None
     return found or settings_of(home)
 
@@ -112,9 +115,9 @@ def database_of(home: Path) -> str:
 
 
 def _usual(config: Config) -> Config:
-    """Return a configuration in the form in which the hub uses it.
+    """Return a configuration with every value in the form in which the hub uses it; unchanged if that is not possible.
 
-    So a comparison with a configuration that has flags shows only the effect of the flags.
+    A configuration with flags has this form already. So a comparison of the two shows only the effect of the flags.
     """
     try:
         return config.overridden({})

@@ -240,8 +240,9 @@ class LocalHub:
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
         """Set the external inbox of a member, or remove it with `None`.
 
-        The hub asks an external inbox before it settles (acknowledges, expires…) deliveries of the member. `session` is
-        the inbox's own session. The broker's thread only reads the table of inboxes, so the event loop may change it.
+        The hub asks an external inbox to reserve deliveries of the member before it settles them (acknowledges,
+        expires…). `session` is the inbox's own session. The broker's thread only reads the table of inboxes, so the
+        event loop may change it.
         """
         if inbox is None:
             self._broker.external_inboxes.sessions.pop(member, None)
@@ -545,7 +546,10 @@ class LocalHub:
                 take((Refusal(Code.INVALID_REQUEST, "this hub has no search index"),))
 
     def _finish(self, take: Done, then: c.Command | None, reply: Reply) -> None:
-        """Pass on the reply of deferred work. If the work succeeded and a command follows, execute it for the reply."""
+        """Pass the reply of deferred work to `take`. With `then`, execute this command first, and pass on its reply.
+
+        If the work was refused, do not execute the command, and pass on the refusal.
+        """
         if then is None or isinstance(reply, Refusal):
             take((reply,))
         else:

@@ -111,12 +111,12 @@ class Pages:
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """Return true."""
+        """Return true, because these pages come last, and answer each request that no other application serves."""
         del scope
         return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request for the health or the metrics. Any other path gets status 404."""
         await self._app(scope, receive, send)
 
     def close(self) -> None:

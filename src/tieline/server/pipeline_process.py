@@ -50,7 +50,7 @@ class PipelineProcess(Collector):
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self) -> None:
-        """End the process. The next process reads the rows that it has not read."""
+        """End the process. Rows that it has not read are read after the next start."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -78,7 +78,7 @@ class PipelineProcess(Collector):
             await asyncio.sleep(wait)
 
     async def _run(self) -> int | str:
-        """Start the process, log its output until it ends, and return its exit code."""
+        """Start the process, log its output until it ends, and return its exit code (or a text, if it was killed)."""
         # The home's key makes the process an operator; a member that the environment names may not be allowed to.
         environment = {
             name: value for name, value in os.environ.items() if name not in (MEMBER_VARIABLE, TOKEN_VARIABLE)
@@ -112,7 +112,7 @@ class ReportTime(Collector):
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the time in seconds of the epoch, or nothing if there is no report."""
+        """Yield the time as seconds since 1970, or nothing if there is no report."""
         stored_at_ms = self._report.stored_at_ms()
         if stored_at_ms is not None:
             text = "When the pipeline's last report was stored"
@@ -120,9 +120,9 @@ class ReportTime(Collector):
 
 
 def make_pipeline(home: Path, config: Config) -> PipelineProcess | None:
-    """Return the pipeline's process for a hub, which is not started yet; `None` if the hub does not run the pipeline.
+    """Return the pipeline's process for the hub in `home`; `None` if the hub does not run the pipeline.
 
-    Raises `ConfigError` if the configuration cannot be used.
+    The caller must start the process. Raises `ConfigError` if the configuration cannot be used.
     """
     section = config.pipeline
     if not section.every:

@@ -52,7 +52,7 @@ class Storage(Protocol):
         """Open a reader of the logs."""
 
     def logins(self) -> Document:
-        """Return the document of the logins."""
+        """Return the document in which the logins (apps and sessions) are stored."""
 
 
 class HomeStorage:
@@ -83,7 +83,7 @@ class HomeStorage:
         return LogPages(self._folder)
 
     def logins(self) -> Document:
-        """Return the document of the logins."""
+        """Return the document in which the logins (apps and sessions) are stored."""
         return DocumentFile(self._folder / LOGINS_FILE)
 
 
@@ -127,7 +127,7 @@ class DatabaseStorage:
         return pages
 
     def logins(self) -> Document:
-        """Return the document of the logins."""
+        """Return the document in which the logins (apps and sessions) are stored."""
         document: Document = _postgres().PostgresDocument(self._url, self._schema, LOGINS_FILE)
         return document
 

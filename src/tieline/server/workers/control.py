@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class Begin(Struct, frozen=True, tag=True):
-    """The hub's first message: everything that a worker must know."""
+    """The hub's first message to a worker: everything that the worker needs to start."""
 
     number: int
     """Number of the worker, from 1."""
@@ -41,14 +41,17 @@ class Begin(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """The hub's answer to `OpenSocket` and `OpenPort`: the door is open. A socket has no address."""
+    """The hub's answer to `OpenSocket` or `OpenPort`: the door (socket or port) with this number is open.
+
+    `address` is the host and the port; `None` for a Unix socket.
+    """
 
     door: int
     address: tuple[str, int] | None = None
 
 
 class NotOpened(Struct, frozen=True, tag=True):
-    """The hub's answer to `OpenSocket` and `OpenPort`: the door cannot be opened."""
+    """The hub's answer to `OpenSocket` or `OpenPort`: the door cannot be opened. `error` is the number of the error."""
 
     door: int
     error: int | None
@@ -56,24 +59,24 @@ class NotOpened(Struct, frozen=True, tag=True):
 
 
 class Handed(Struct, frozen=True, tag=True):
-    """A connection of a client at this door. The connection comes with the message."""
+    """Message of the hub: a client has connected at this door. The connection itself comes with the message."""
 
     door: int
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """The hub stops: end all connections, and the process."""
+    """Message of the hub, because it stops: the worker must end all its connections, and itself."""
 
 
 class OpenSocket(Struct, frozen=True, tag=True):
-    """The worker wants connections of a Unix socket, under a number that the worker chooses for the door."""
+    """Request of a worker for the connections of a Unix socket. `door` is the worker's own number for this door."""
 
     door: int
     path: str
 
 
 class OpenPort(Struct, frozen=True, tag=True):
-    """The worker wants connections of a port, under a number that the worker chooses for the door."""
+    """Request of a worker for the connections of a port. `door` is the worker's own number for this door."""
 
     door: int
     host: str
@@ -81,7 +84,7 @@ class OpenPort(Struct, frozen=True, tag=True):
 
 
 class Ready(Struct, frozen=True, tag=True):
-    """All doors of the worker are open."""
+    """Message of a worker: all its doors (sockets and ports) are open."""
 
     link: str
     """Id of the worker's link."""
@@ -92,7 +95,7 @@ class Ready(Struct, frozen=True, tag=True):
 
 
 class NotReady(Struct, frozen=True, tag=True):
-    """The worker cannot start, and ends."""
+    """Message of a worker: it cannot start, for the reason `why`, and ends."""
 
     why: str
     is_setting: bool
@@ -100,7 +103,7 @@ class NotReady(Struct, frozen=True, tag=True):
 
 
 class Load(Struct, frozen=True, tag=True):
-    """Number of connections that the worker has at this moment."""
+    """Message of a worker: the number of connections that it has at this moment."""
 
     connections: int
     taken: int
@@ -117,7 +120,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ControlLine:
-    """One end of the control line.
+    """One end of the control line between the hub's process and a worker.
 
     `receive` is called with each message of the other process, and with the connection if there is one. `lost` is
     called when the other process is gone, with the connections that could not be sent, and their messages.
@@ -144,7 +147,7 @@ class ControlLine:
         self._loop.add_reader(sock.fileno(), self._read)
 
     def send(self, message: ToWorker | ToPool, connection: socket.socket | None = None) -> None:
-        """Send a message. A connection is closed here when the other process has it."""
+        """Send a message, and with it a connection, if given. Close the connection in this process when it was sent."""
         if self._sock is None:
             if connection is not None:
                 connection.close()

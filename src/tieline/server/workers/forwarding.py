@@ -39,37 +39,37 @@ log = structlog.get_logger(__name__)
 
 
 class Want(Struct, frozen=True, tag=True):
-    """The application waits for the next event of the client."""
+    """Frame to a worker: the application waits for the next event of the client, so the worker must send it."""
 
 
 class Sent(Struct, frozen=True, tag=True):
-    """The application sends this event to the client."""
+    """Frame to a worker: the application sends this event to the client."""
 
     message: dict[str, Any]
 
 
 class Gate(Struct, frozen=True, tag=True):
-    """The application calls a method of the client's `ClientGate`."""
+    """Frame to a worker: the application calls a method of the `ClientGate`, which admits or refuses the client."""
 
     method: str
     arguments: tuple[Any, ...] = ()
 
 
 class End(Struct, frozen=True, tag=True):
-    """The request is answered."""
+    """Frame to a worker: the request is answered, or (with `failed`) the application raised an exception."""
 
     failed: bool = False
 
 
 class Request(Struct, frozen=True, tag=True):
-    """A worker passes on a request."""
+    """Frame of a worker: a request of a client. `key` is the secret of the workers."""
 
     key: str
     scope: dict[str, Any]
 
 
 class Got(Struct, frozen=True, tag=True):
-    """The next event of the client."""
+    """Frame of a worker, as the answer to `Want`: the next event of the client."""
 
     message: dict[str, Any]
 
@@ -199,9 +199,10 @@ class _Forwarded:
         self._giving: asyncio.Task[None] | None = None
 
     async def run(self, connection: _Connection) -> bool:
-        """Pass events in both directions until the request is answered. Return true if the connection can be used on.
+        """Pass events in both directions until the request is answered.
 
-        It cannot if the application stopped while it waited for an event of the client.
+        Return true if `connection` can carry another request. It cannot if the application ended while it waited for an
+        event of the client.
         """
         try:
             while True:

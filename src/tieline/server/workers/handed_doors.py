@@ -1,7 +1,7 @@
-"""The doors of a worker: the hub's process listens, and hands the connections over.
+"""The doors (ports and Unix sockets) of a worker: the hub's process listens at them, and hands the connections over.
 
-Used by: the servers in a worker, which cannot tell these doors from their own. Uses: the control line. The hub's
-process opens a door when the first worker asks for it, and keeps it open while workers come and go.
+Used by: the servers in a worker, which use these doors like doors of their own process. Uses: the control line. The
+hub's process opens a door when the first worker asks for it, and keeps it open while workers come and go.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _LOAD_SECONDS = 0.05
 
 
 class HandedDoors(Doors):
-    """Doors at which the hub's process listens for this worker."""
+    """Ports and Unix sockets at which the hub's process listens for this worker."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,7 +38,10 @@ class HandedDoors(Doors):
     # The Doors port.
 
     async def open_socket(self, path: Path, make: Make) -> Closable:
-        """Get the connections of a Unix socket."""
+        """Ask the hub's process to listen at the Unix socket `path`, and serve the connections that it hands over.
+
+        `make` makes the asyncio protocol of a connection.
+        """
         acceptor = Acceptor(None, lambda _: make())
         await self._open(acceptor, lambda door: OpenSocket(door, str(path)))
         return acceptor
@@ -46,7 +49,11 @@ class HandedDoors(Doors):
     async def open_port(
         self, host: str, port: int, make: Make, certificate: Callable[[], SSLContext] | None = None
     ) -> Port:
-        """Get the connections of a port. This process does the TLS handshakes."""
+        """Ask the hub's process to listen at a port, and serve the connections that it hands over.
+
+        `make` makes the asyncio protocol of a connection. `certificate` returns the TLS settings, if the port speaks
+        TLS. This process does the TLS handshakes.
+        """
         acceptor = Acceptor(None, lambda _: make()) if certificate is None else TlsListener(None, make, certificate)
         address = await self._open(acceptor, lambda door: OpenPort(door, host, port))
         assert address is not None, "a port has an address"
@@ -65,7 +72,7 @@ class HandedDoors(Doors):
     # Messages of the hub's process.
 
     def answer(self, answer: Opened | NotOpened) -> None:
-        """Take the answer to a wish for a door."""
+        """Handle the answer of the hub's process to the request to open a door."""
         asked = self._asked.pop(answer.door)
         if isinstance(answer, Opened):
             asked.set_result(answer.address)
@@ -73,7 +80,7 @@ class HandedDoors(Doors):
             asked.set_exception(OSError(answer.error, answer.why) if answer.error else OSError(answer.why))
 
     def take(self, door: int, connection: socket.socket) -> None:
-        """Serve a connection of a client."""
+        """Serve a client's connection, which the hub's process accepted at the door with the number `door`."""
         self._taken += 1
         self._count(1)
         # The transport drops the socket when the connection is over.

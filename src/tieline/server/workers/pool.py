@@ -61,7 +61,7 @@ class WorkersFailed(OSError):
 
 
 class _Door(Acceptor):
-    """A listening socket of the hub. Its connections go to workers."""
+    """A listening socket of the hub (a port or a Unix socket). It hands its connections over to workers."""
 
     def __init__(self, listener: socket.socket, address: tuple[str, int] | None) -> None:
         # Host and port of a port.
@@ -73,7 +73,7 @@ class _Door(Acceptor):
         super().__init__(listener, lambda _: asyncio.Protocol())
 
     def take(self, accepted: socket.socket) -> None:
-        """Hand a connection over to the worker with the fewest connections."""
+        """Hand a connection over to the worker with the fewest connections. Without a worker, let it wait for one."""
         if self.workers:
             worker = min(self.workers, key=lambda one: one.connections)
             worker.hand_over(self.workers[worker], accepted)
@@ -83,20 +83,20 @@ class _Door(Acceptor):
             accepted.close()
 
     def add(self, worker: "_Worker", number: int) -> None:
-        """Hand connections over to this worker too."""
+        """Hand connections over to this worker too. `number` is the worker's own number for this door."""
         self.workers[worker] = number
         while self._waiting:
             self.take(self._waiting.popleft())
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening, and close the connections that wait for a worker."""
         super().close()
         while self._waiting:
             self._waiting.popleft().close()
 
 
 class _Worker:
-    """One life of a worker: its process, and the control line to it."""
+    """One process of a worker, and the control line to it. When the process dies, the pool makes a new object."""
 
     def __init__(self, pool: "WorkerPool", number: int, started: asyncio.Future[Ready]) -> None:
         self._pool = pool
@@ -162,7 +162,7 @@ class _Worker:
                 os.kill(self.process.pid, signal.SIGKILL)
 
     def _lost(self, unsent: Sequence[Unsent]) -> None:
-        """End the process, because it is of no use without a control line. Others get the connections."""
+        """End the process, because its control line is lost. Other workers get the connections in `unsent`."""
         self.kill()
         doors = self._pool.close_doors(self)
         for message, connection in unsent:
@@ -170,17 +170,20 @@ class _Worker:
             doors[message.door].take(connection)
 
     def hand_over(self, door: int, connection: socket.socket) -> None:
-        """Hand over a connection of a client."""
+        """Hand a client's connection over to the worker. `door` is the worker's own number for the door."""
         self._handed += 1
         self.line.send(Handed(door), connection)
 
     def share_door(self, number: int, door: _Door, address: tuple[str, int] | None) -> None:
-        """Tell the worker that a door is open, and hand connections over from now on."""
+        """Tell the worker that a door is open, and hand over connections of the door from now on.
+
+        `number` is the worker's own number for the door. `address` is the door's host and port, if it is a port.
+        """
         self.line.send(Opened(number, address))
         door.add(self, number)
 
     def refuse_door(self, number: int, error: OSError) -> None:
-        """Tell the worker that a door cannot be opened."""
+        """Tell the worker that the door with this number cannot be opened, because of `error`."""
         self._error = error
         self.line.send(NotOpened(number, error.errno, error.strerror or str(error)))
 
@@ -202,7 +205,11 @@ class _Worker:
 
 
 class WorkerPool(Collector):
-    """The workers of a hub. `begin` makes the first message to a worker, from its number. It has the secret `key`."""
+    """The workers of a hub.
+
+    `begin` returns the first message to the worker with a given number. `key` is the secret in this message, with which
+    the worker proves to the hub's sockets that it is a worker.
+    """
 
     def __init__(self, count: int, key: str, begin: Callable[[int], Begin], links: LinkServer) -> None:
         self._count = count
@@ -222,9 +229,9 @@ class WorkerPool(Collector):
         self._ending = asyncio.Event()
 
     async def start(self) -> Ready:
-        """Start all workers, and return the addresses of their doors.
+        """Start all workers, and return the addresses of their doors (ports and sockets).
 
-        Raises `ConfigError`, and the `OSError` of a door that cannot be opened.
+        Raises `ConfigError` if a setting cannot be used, and `OSError` if a door cannot be opened or a worker fails.
         """
         loop = asyncio.get_running_loop()
         started: list[asyncio.Future[Ready]] = [loop.create_future() for _ in range(self._count)]
@@ -282,7 +289,7 @@ class WorkerPool(Collector):
     # Calls of workers.
 
     def enter(self, worker: _Worker) -> None:
-        """Note a worker whose process runs."""
+        """Add a worker whose process runs now."""
         self._workers[worker.number] = worker
 
     def leave(self, worker: _Worker) -> None:
@@ -292,11 +299,11 @@ class WorkerPool(Collector):
         self._links.end(worker.link)
 
     def close_doors(self, worker: _Worker) -> dict[int, _Door]:
-        """Hand no more connections over to a worker. Return the doors that it had, by its numbers of them."""
+        """Hand no more connections over to a worker. Return its doors, by the worker's own numbers for them."""
         return {door.workers.pop(worker): door for door in self._doors.values() if worker in door.workers}
 
     def open_later(self, worker: _Worker, wish: OpenSocket | OpenPort) -> None:
-        """Open a door for a worker, or let the worker share a door that is open."""
+        """Start to open the door that a worker wants. If the door is open for another worker, both share it."""
         task = asyncio.get_running_loop().create_task(self._open(worker, wish))
         self._wishes.add(task)
         task.add_done_callback(self._wishes.discard)

@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 class Worker:
-    """A worker, from its first message to its end."""
+    """The worker of this process. It waits for the hub's first message, then serves clients until the hub stops."""
 
     def __init__(self, sock: socket.socket) -> None:
         # Set when the process shall end. The result is the exit code.
@@ -166,7 +166,10 @@ class Worker:
 
 
 class _RoomsFirst:
-    """HTTP application that passes requests for rooms on. A room has its own hub, and workers have none of it."""
+    """HTTP application that passes requests for rooms on to the hub's process, because workers cannot serve rooms.
+
+    A room is a hub with its own members behind the same HTTP port.
+    """
 
     def __init__(self, forwarder: HttpApp) -> None:
         self._forwarder = forwarder
@@ -177,7 +180,7 @@ class _RoomsFirst:
         return room_of(scope, self._headers) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Pass the request on to the hub's process."""
         await self._forwarder(scope, receive, send)
 
     def close(self) -> None:
@@ -185,7 +188,10 @@ class _RoomsFirst:
 
 
 def _share_of(limits: Limits, workers: int) -> Limits:
-    """Return the limits of one worker: all of them together may hold as much as one process, and each a whole frame."""
+    """Return the limits of one worker, which has its share of the hub's limits for unfinished bytes.
+
+    Each worker may hold at least one whole frame.
+    """
     return replace(
         limits,
         strangers_bytes_max=max(limits.strangers_bytes_max // workers, limits.greeting_bytes_max),
@@ -194,7 +200,10 @@ def _share_of(limits: Limits, workers: int) -> Limits:
 
 
 def _end_with(descriptor: int) -> None:
-    """Wait until the hub's process is gone, and end this process if it does not end by itself."""
+    """Wait until the hub's process is gone, and end this process if it does not end by itself.
+
+    `descriptor` is the open file of the control line.
+    """
     poll = select.poll()
     # The end of the other process is always reported.
     poll.register(descriptor, 0)
