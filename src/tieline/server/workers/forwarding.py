@@ -80,7 +80,10 @@ _to_hub: msgspec.msgpack.Decoder[Request | Got] = msgspec.msgpack.Decoder(Reques
 
 
 class _Connection:
-    """A connection between a worker and the hub's process. All frames of an event loop turn leave in one write."""
+    """One end of a connection between a worker and the hub's process.
+
+    All frames that are sent in one turn of the event loop leave in one write.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._loop = asyncio.get_running_loop()
@@ -101,7 +104,7 @@ class _Connection:
         return payload
 
     def write(self, value: Struct) -> None:
-        """Send a frame. Do nothing if the connection is closed, which `read` and `drain` tell."""
+        """Send a frame. Do nothing if the connection is closed; `read` and `drain` raise an error then."""
         frame = encode_frame(_encode(value))
         if not self._unsent:
             self._loop.call_soon(self._flush)
