@@ -1,6 +1,7 @@
 """Test helpers that run hubs as separate processes, so that a test can kill them at any moment."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -77,14 +78,21 @@ def children(pid: int) -> set[int]:
     """Return the process ids of the children of a process."""
     found = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found |= {int(child) for child in (task / "children").read_text().split()}
+        with contextlib.suppress(OSError):
+            # A thread may end in between.
+            found |= {int(child) for child in (task / "children").read_text().split()}
     return found
 
 
 def worker_pids(pid: int) -> set[int]:
     """Return the process ids of the workers of a hub."""
-    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children(pid)}
-    return {child for child, command in commands.items() if b"tieline.server.workers.process" in command}
+    found = set()
+    for child in children(pid):
+        with contextlib.suppress(OSError):
+            # A process may end in between.
+            if b"tieline.server.workers.process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.add(child)
+    return found
 
 
 def has_ended(pid: int) -> bool:
