@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from tests.protocols.ac7.teams import EventReader, Reader, Seat, SocketReader, Team, team
 from tests.server.hubs import until
-from tieline.server import http
+from tieline.wire import doors
 
 COUNT = 200
 BODY = "x" * 60_000
@@ -106,7 +106,7 @@ async def gather_rows(stream: SocketReader, seen: list[int]) -> None:
 async def test_a_stalled_subscriber_that_never_reads_why_it_was_cut_off_does_not_hold_its_connection(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_UNREAD_SECONDS", 1.0)
+    monkeypatch.setattr(doors, "_UNREAD_SECONDS", 1.0)
     async with team(folder / "home", store="memory") as crew:
         ann, bob = await crew.seat("ann"), await crew.seat("bob")
         await crew.open(bob, "sse")
