@@ -46,9 +46,16 @@ class HubProcess:
     def _spawn(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _SERVE, "serve", "--home", str(self.home), "--http", self.http]
         command += self._arguments
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            return subprocess.Popen(command, cwd=ROOT, env=self.environment(), stdout=log, stderr=log)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the process."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("TIELINE_")}
+
+    def is_running(self) -> bool:
+        """True if the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         """Kill the hub with SIGKILL, if it runs."""

@@ -90,12 +90,15 @@ class Sender:
                 known = self.accepted.setdefault(number, answer)
                 assert known == answer, f"{self.name} {number} was accepted as {known} and as {answer}"
                 self.targets[number] = target
-                assert self._open.popleft() == (number, target), "answers come in order"
+                self._settle(number, target)
             elif not isinstance(answer, HubError):
                 raise answer
         for answer in answers:
             if isinstance(answer, HubError):
                 raise answer
+
+    def _settle(self, number: int, target: str) -> None:
+        assert self._open.popleft() == (number, target), "answers come in order"
 
     async def _say(self, client: Client, number: int, target: str) -> str:
         # Events are exempt from the loop rule: several who talk in one channel without a pause look like a storm.
@@ -163,10 +166,13 @@ class Recipient:
         assert message.id not in self.bodies, f"{message.id} came under two keys"
         sender, number = message.sender, int(message.body.partition(" ")[2])
         assert message.body == f"{sender} {number}"
-        assert number > self._last.get(sender, -1), f"{self.name}: {message.body} after {self._last[sender]}"
-        self._last[sender] = number
+        self._check_order(sender, number)
         self.heard[key] = message.id
         self.bodies[message.id] = message.body
+
+    def _check_order(self, sender: str, number: int) -> None:
+        assert number > self._last.get(sender, -1), f"{self.name}: {sender} {number} after {self._last[sender]}"
+        self._last[sender] = number
 
 
 def audit(home: Path) -> AuditReport:

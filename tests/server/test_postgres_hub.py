@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.hub_process import run_cli
 from tests.server.hubs import ALONE, HubHarness, bodies, running_hub, take
-from tests.stores.postgres_server import database_url
+from tests.stores.postgres_server import database_url, server
 from tieline.contract.permission import LOG_READ
 from tieline.server.config import ConfigError
 from tieline.server.storage import DatabaseStorage, public_url, remove_data, schema_of
@@ -133,3 +133,55 @@ async def test_the_hub_runs_no_pipeline_on_a_store_that_it_cannot_read(folder: P
     with pytest.raises(ConfigError, match="tieline pipeline run --hub URL"):
         async with running_hub(folder, store=database_url(folder), pipeline="1h", **ALONE):
             raise AssertionError("it started")
+
+
+def found_by_doctor(folder: Path, url: str, *options: str) -> list[tuple[str, str, str]]:
+    done = run_cli(folder, "doctor", "--json", *options, env={"TIELINE_STORE": url})
+    return [(one["about"], one["grade"], one["what"]) for one in json.loads(done.stdout)["checks"]]
+
+
+async def test_audit_and_doctor_read_the_database_without_a_hub(folder: Path) -> None:
+    url = database_url(folder)
+    async with running_hub(folder, store=url, **ALONE) as there:
+        await there.add("ada", "bob")
+        ada, bob = await there.join("ada"), await there.join("bob", receive=True)
+        await ada.send("@bob", "to be kept")
+        await take(bob, 1, ack=True)
+    env = {"TIELINE_STORE": url}
+    done = await asyncio.to_thread(run_cli, folder, "audit", "verify", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["messages"] == 1
+    done = await asyncio.to_thread(run_cli, folder, "audit", "export", env=env)
+    assert [json.loads(line)["offset"] for line in done.stdout.splitlines()] == list(range(report["rows"]))
+    looked = await asyncio.to_thread(found_by_doctor, folder, url, "--deep")
+    assert [one for one in looked if one[1] == "wrong"] == []
+    told = [what for about, _, what in looked if about in ("store", "audit", "log")]
+    assert any("answers" in what and "schema main" in what for what in told)
+    assert f"the chain is intact: {report['rows']} rows, 1 messages" in told
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("UPDATE tieline.log SET at_ms = at_ms + 1 WHERE log_offset = 1")
+    done = await asyncio.to_thread(run_cli, folder, "audit", "verify", env=env)
+    assert done.returncode == 1
+    assert "the audit chain is broken at row 1" in done.stderr
+    looked = await asyncio.to_thread(found_by_doctor, folder, url)
+    assert [what for about, grade, what in looked if (about, grade) == ("audit", "wrong")] == [
+        "the chain is broken at row 1: its hash does not follow from the row before it"
+    ]
+
+
+async def test_the_doctor_says_what_is_wrong_with_a_database(folder: Path) -> None:
+    url = database_url(folder)
+    done = await asyncio.to_thread(run_cli, folder, "member", "add", "ada", env={"TIELINE_STORE": url})
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("UPDATE tieline.schema_version SET version = 99 WHERE part = 'main'")
+        assert any(
+            grade == "wrong" and "has schema main 99, and this program knows" in what
+            for _, grade, what in await asyncio.to_thread(found_by_doctor, folder, url)
+        )
+        admin.execute("DROP SCHEMA tieline CASCADE")
+    looked = await asyncio.to_thread(found_by_doctor, folder, url)
+    assert [what for about, grade, what in looked if (about, grade) == ("store", "wrong")] == [
+        f"no hub ever kept anything in the database {url.rpartition('/')[2]} at 127.0.0.1:{server().port}"
+    ]

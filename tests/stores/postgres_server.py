@@ -5,6 +5,7 @@ folder and ends with the test process.
 """
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -42,6 +43,13 @@ def _programs() -> Path:
 def _end_with_parent() -> None:
     """Let the kernel stop this process when the test process ends, even if that is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _free_port() -> int:
@@ -103,6 +111,20 @@ class Server:
         """Stop the server. The default ends its sessions, and lets it write everything."""
         self._process.send_signal(how)
         self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the server and all its processes with SIGKILL, so that the next start must recover."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._process.kill()
+        self._process.wait()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+        until = time.monotonic() + _START_SECONDS
+        # A server refuses to start while a process still has the memory of the one before it.
+        while any(_is_alive(child) for child in children):
+            assert time.monotonic() < until, "a process of the server does not end"
+            time.sleep(0.01)
 
     def remove(self) -> None:
         """Stop the server, and remove its data."""

@@ -20,7 +20,7 @@ from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
-    from tieline.stores.sqlite.inspection import SqliteInspection
+    from tieline.core.audit import Inspection
 
 audit_app = typer.Typer(help="Check and export the audit chain.", no_args_is_help=True)
 
@@ -183,18 +183,19 @@ def _export(home: Path | None, out: Path | None) -> None:
 
 
 @contextlib.contextmanager
-def _inspection(home: Path | None) -> "Iterator[SqliteInspection]":
+def _inspection(home: Path | None) -> "Iterator[Inspection]":
     import apsw
 
     from tieline.core.store import StoreError
-    from tieline.stores.sqlite.inspection import open_inspection
+    from tieline.server.config import ConfigError
+    from tieline.server.storage import storage_of, store_url
     from tieline.wire.home import find_home
 
     folder = find_home(home)
     try:
-        with contextlib.closing(open_inspection(folder)) as inspection:
+        with contextlib.closing(storage_of(store_url(folder), folder).open_inspection()) as inspection:
             yield inspection
-    except (StoreError, apsw.Error) as error:
+    except (StoreError, apsw.Error, ConfigError) as error:
         hint = "name the hub's home with --home DIR"
         raise Failure(Exit.USAGE, f"the log of {folder} cannot be read: {error}", hint) from error
 

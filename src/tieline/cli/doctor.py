@@ -137,7 +137,19 @@ class _Examination:
     def _look_at_store(self, home: Path) -> None:
         from tieline.cli.doctor_log import logs
         from tieline.cli.doctor_store import audit, backups, databases
+        from tieline.server.config import ConfigError
+        from tieline.server.storage import in_database, store_url
 
+        try:
+            url = store_url(home)
+        except ConfigError:
+            # The check of the home has said so.
+            url = ""
+        if in_database(url):
+            from tieline.cli.doctor_database import database
+
+            self._findings += database(home, url, deep=self._deep)
+            return
         self._findings += databases(home, deep=self._deep)
         self._findings += audit(home, deep=self._deep)
         self._findings += logs(home)

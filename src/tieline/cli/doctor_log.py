@@ -16,7 +16,7 @@ import apsw
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.reader import Reader
-from tieline.core.readers import WARN_SHARE, Readers, Waiting
+from tieline.core.readers import WARN_SHARE, Readers, ReaderStore, Waiting
 from tieline.core.store import ACTIVITY, MAIN, StoreError
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import INCREMENTAL, newest_version, open_for_reading, vacuum_bytes
@@ -46,7 +46,7 @@ def logs(home: Path) -> Iterator[DoctorFinding]:
 
     Yield a finding for each check.
     """
-    limits = _limits(home)
+    limits = limits_of(home)
     for log, name in _FILES.items():
         path = home / name
         if not path.exists() or not path.stat().st_size:
@@ -68,18 +68,19 @@ def reader_share(home: Path, name: str) -> tuple[float | None, Limits]:
     The limits say for how long, and up to which size of the database, the hub keeps rows that a reader has not read.
     There is a share for each of the two logs, and the larger one is returned; `None` if the hub has no such reader.
     """
-    limits, found = _limits(home), list[float]()
+    limits, found = limits_of(home), list[float]()
     for log, file in _FILES.items():
         with (
             contextlib.suppress(StoreError, apsw.Error),
             contextlib.closing(open_for_reading(home / file)) as connection,
         ):
-            known = _readers(connection, log, limits)
+            known = _known(log, _stored_readers(connection, log), limits)
             found += [known.waiting(row, _now_ms()).share for row in known.rows if row.name == name]
     return max(found, default=None), limits
 
 
-def _limits(home: Path) -> Limits:
+def limits_of(home: Path) -> Limits:
+    """Return the limits in the hub's configuration, or the default limits if it cannot be read."""
     from tieline.server.config import ConfigError, load_config
 
     try:
@@ -89,18 +90,22 @@ def _limits(home: Path) -> Limits:
 
 
 def _log(connection: apsw.Connection, log: str, path: Path, limits: Limits) -> Iterator[DoctorFinding]:
-    readers = _stored_readers(connection, log)
     end = int(connection.execute(QUERIES[_ENDS[log]]).get)
+    yield from look_at_log(log, _stored_readers(connection, log), end, limits)
+    if log == MAIN:
+        yield from _growth(connection, end)
+    yield from _space(connection, path)
+
+
+def look_at_log(log: str, readers: ReaderStore, end: int, limits: Limits) -> Iterator[DoctorFinding]:
+    """Describe a log that ends at offset `end`, and check its readers. Yield a finding for each check."""
     what = f"the log {log} has {end} rows, its epoch is {readers.epoch}"
     if readers.kept_from:
         what += f", and retention has deleted from it before row {readers.kept_from}"
     yield well("log", what)
-    if log == MAIN:
-        yield from _growth(connection, end)
-    known = _readers(connection, log, limits)
+    known = _known(log, readers, limits)
     for row in known.rows:
         yield _reader(row, end, known.waiting(row, _now_ms()), limits)
-    yield from _space(connection, path)
 
 
 def _stored_readers(connection: apsw.Connection, log: str) -> SqliteReaders:
@@ -113,9 +118,9 @@ def _stored_readers(connection: apsw.Connection, log: str) -> SqliteReaders:
     return SqliteReaders(log, connection, write, select)
 
 
-def _readers(connection: apsw.Connection, log: str, limits: Limits) -> Readers:
+def _known(log: str, readers: ReaderStore, limits: Limits) -> Readers:
     retention_ms = limits.retention_ms if log == MAIN else limits.activity_retention_ms
-    return Readers(log, _stored_readers(connection, log), limits, retention_ms)
+    return Readers(log, readers, limits, retention_ms)
 
 
 def _now_ms() -> int:

@@ -6,7 +6,7 @@ the pages of large databases, and read only the end of the chain. With `deep`, t
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -19,10 +19,10 @@ from tieline.cli.output import local_time
 from tieline.contract import chain
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.store import StoreError
+from tieline.server.storage import HomeStorage, Storage
 from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import check_main, newest_version, open_for_reading
 from tieline.stores.sqlite.files import FILES_FILE
-from tieline.stores.sqlite.inspection import open_inspection
 from tieline.stores.sqlite.search import SEARCH_FILE
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -33,11 +33,16 @@ _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", S
 _QUICK_BYTES_MAX = 256 * 1024 * 1024
 """Size, in bytes, of the largest database that is checked without `deep`. The check of a larger database takes a
 while."""
-_TAIL_ROWS = 10_000
+TAIL_ROWS = 10_000
+"""Number of newest rows whose hashes are checked without `deep`."""
 _LATE = 3  # times between two backups, before the last one counts as too old
 _OLD_SECONDS = 14 * 86_400.0
 """Age of the last backup, in seconds, from which the doctor mentions it though no regular backups are configured."""
 _RESTORE = "stop the hub, keep a copy of the home, and restore a backup: tieline restore FILE --home DIR"
+
+
+LinkedRow = tuple[int, int, bytes, bytes]
+"""A row of the log: its offset, time, event and hash."""
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
@@ -129,13 +134,14 @@ def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
     if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
     try:
-        yield _whole_chain(home) if deep else _end_of_chain(home)
+        yield whole_chain(home, HomeStorage(home, "FULL")) if deep else _end_of_chain(home)
     except (StoreError, apsw.Error) as error:
         yield wrong("audit", f"the log cannot be read: {error}", "nothing in it can be proved", _RESTORE)
 
 
-def _whole_chain(home: Path) -> DoctorFinding:
-    with contextlib.closing(open_inspection(home)) as inspection:
+def whole_chain(home: Path, storage: Storage) -> DoctorFinding:
+    """Check the whole audit chain in the store of a home, and all its checkpoints."""
+    with contextlib.closing(storage.open_inspection()) as inspection:
         report = Checkpoints(home).verify(inspection, ())
     if report.intact:
         return well("audit", f"the chain is intact: {report.rows} rows, {report.messages} messages")
@@ -153,13 +159,18 @@ def _end_of_chain(home: Path) -> DoctorFinding:
         connection.execute("BEGIN")
         last = next(connection.execute(QUERIES["log_tail"]), None)
         if last is None:
-            rows: list[tuple[int, int, bytes, bytes]] = []
+            rows: list[LinkedRow] = []
             end = 0
         else:
             end = last[0] + 1
-            found = connection.execute(QUERIES["read_main"], (max(0, end - _TAIL_ROWS), _TAIL_ROWS))
+            found = connection.execute(QUERIES["read_main"], (max(0, end - TAIL_ROWS), TAIL_ROWS))
             unpack = Words(connection).unpack
             rows = [(offset, at_ms, unpack(event), digest) for offset, at_ms, event, digest in found]
+    return tail_of_chain(home, rows, end)
+
+
+def tail_of_chain(home: Path, rows: Sequence[LinkedRow], end: int) -> DoctorFinding:
+    """Check the newest rows of a log that ends at offset `end`, and its last checkpoint in the home."""
     at = _first_break(rows)
     if at is not None:
         return _broken(home, f"the chain is broken at row {at}: its hash does not follow from the row before it")
@@ -169,10 +180,10 @@ def _end_of_chain(home: Path) -> DoctorFinding:
     return well("audit", f"the last {len(rows)} of {end} rows follow from each other; --deep looks at all")
 
 
-def _first_break(rows: list[tuple[int, int, bytes, bytes]]) -> int | None:
+def _first_break(rows: Sequence[LinkedRow]) -> int | None:
     """Return the offset of the first row with a wrong hash or a wrong offset; `None` if all rows are right.
 
-    Each row is its offset, time, event and hash. A hash is computed from the row and the hash of the previous row. The
+    A hash is computed from the row and the hash of the previous row. The
     hash of the first row is not checked, unless this row begins the log, because the previous hash is unknown.
     """
     if not rows:

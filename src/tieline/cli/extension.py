@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tieline.cli.failure import Failure
     from tieline.cli.mailbox import MailboxProvider
     from tieline.cli.session import Link
-    from tieline.stores.sqlite.inspection import SqliteInspection
+    from tieline.core.audit import Inspection
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Export(Struct, frozen=True, kw_only=True):
     """Text about the format, which ends the first sentence of the command's help."""
     help: str
     """Paragraph about the format in the command's help."""
-    write: "Callable[[SqliteInspection, Path], int]"
+    write: "Callable[[Inspection, Path], int]"
     """Function that writes the whole log to a new file and returns the number of rows. Raises `Failure`."""
 
 

@@ -115,6 +115,12 @@ class Inspection(Protocol):
     def snapshot_end(self) -> int:
         """Return the offset of the first log row that the last snapshot does not include."""
 
+    def members(self) -> Iterator[tuple[int, str, int]]:
+        """Yield number, name and creation time of every member, including removed members."""
+
+    def close(self) -> None:
+        """Close the store."""
+
 
 class AuditFinding(Struct, frozen=True):
     """One fault that the audit found: the offset of the log row, and a sentence that says what is wrong."""

@@ -27,6 +27,8 @@ from tieline.wire.protocol import Settings
 _Settings = TypeVar("_Settings", bound=Settings)
 
 DEFAULT_HTTP = "127.0.0.1:7117"
+DEFAULT_STORE = "sqlite"
+STORE_VARIABLE = "TIELINE_STORE"
 
 _OWNER = "<owner>"
 
@@ -59,7 +61,7 @@ owner = "{_OWNER}"
 [store]
 # "sqlite" keeps everything in this home, and "postgresql://…" in a database of PostgreSQL (see docs/postgres.md).
 # "memory" deletes everything when the hub stops (for tests).
-url = "sqlite"
+url = "{DEFAULT_STORE}"
 """
 
 _TEMPLATE_END = """\
@@ -170,7 +172,7 @@ class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
     """Section `[store]` of `tieline.toml`: the kind of store for messages, such as `sqlite` or `memory`."""
 
-    url: str = "sqlite"
+    url: str = DEFAULT_STORE
 
 
 class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -360,7 +362,7 @@ def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:
     listen = environment.get("TIELINE_HTTP")
     if listen:
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
-    url = environment.get("TIELINE_STORE")
+    url = environment.get(STORE_VARIABLE)
     if url:
         config = msgspec.structs.replace(config, store=StoreSection(url))
     return config

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from tieline.contract.file import FileCatalogue
+from tieline.core.audit import Inspection
 from tieline.core.search_query import SearchIndex
 from tieline.core.store import ActivityStore, Store
-from tieline.server.config import ConfigError
+from tieline.server.config import DEFAULT_STORE, STORE_VARIABLE, ConfigError, load_config
 from tieline.services.document import Document, DocumentFile
 from tieline.services.files.blobs import Blobs, BlobStore
 from tieline.services.login_sessions import LOGINS_FILE
 from tieline.stores.pages import Pages
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch
+from tieline.stores.sqlite.inspection import open_inspection
 from tieline.stores.sqlite.pages import LogPages
+from tieline.wire.home import CONFIG_FILE
 from tieline.wire.room import ROOM_FILE
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from tieline.stores.postgres import PostgresReading
 
 MEMORY = "memory"
 """Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
@@ -50,6 +55,9 @@ class Storage(Protocol):
 
     def open_pages(self) -> Pages:
         """Open a reader of the logs."""
+
+    def open_inspection(self) -> Inspection:
+        """Open the main store for the audit, read-only."""
 
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
@@ -81,6 +89,10 @@ class HomeStorage:
     def open_pages(self) -> Pages:
         """Open a reader of the logs."""
         return LogPages(self._folder)
+
+    def open_inspection(self) -> Inspection:
+        """Open the main store for the audit, read-only."""
+        return open_inspection(self._folder)
 
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
@@ -126,6 +138,16 @@ class DatabaseStorage:
         pages: Pages = _postgres().PostgresPages(self._url, self._schema)
         return pages
 
+    def open_inspection(self) -> Inspection:
+        """Open the main store for the audit, read-only."""
+        inspection: Inspection = _postgres().PostgresInspection(self._url, self._schema)
+        return inspection
+
+    def open_reading(self) -> "PostgresReading":
+        """Open the whole schema for reading, as it is at this moment."""
+        reading: PostgresReading = _postgres().PostgresReading(self._url, self._schema)
+        return reading
+
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
         document: Document = _postgres().PostgresDocument(self._url, self._schema, LOGINS_FILE)
@@ -147,6 +169,13 @@ def storage_of(url: str, home: Path) -> Storage:
     if in_database(url):
         return DatabaseStorage(url, home)
     return HomeStorage(store_folder(url, home), synchronous(url))
+
+
+def store_url(home: Path) -> str:
+    """Return the store of the hub in `home`, by its settings, for programs that only read. Raise `ConfigError`."""
+    if (home / CONFIG_FILE).exists():
+        return load_config(home).store.url
+    return os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
 def remove_data(url: str, home: Path) -> None:

@@ -6,7 +6,9 @@ The package needs the extra `postgres`, which brings the driver.
 from tieline.stores.postgres.activity import PostgresActivity
 from tieline.stores.postgres.connection import drop_schema
 from tieline.stores.postgres.files import PostgresBlobs, PostgresDocument, PostgresFiles
+from tieline.stores.postgres.inspection import PostgresInspection
 from tieline.stores.postgres.pages import PostgresPages
+from tieline.stores.postgres.reading import PostgresReading
 from tieline.stores.postgres.search import PostgresSearch
 from tieline.stores.postgres.store import PostgresStore
 
@@ -15,7 +17,9 @@ __all__ = [
     "PostgresBlobs",
     "PostgresDocument",
     "PostgresFiles",
+    "PostgresInspection",
     "PostgresPages",
+    "PostgresReading",
     "PostgresSearch",
     "PostgresStore",
     "drop_schema",

@@ -48,14 +48,14 @@ def load_statements(file: str) -> Statements:
 _VERSION_MIN = 130000
 """Oldest version of the server, as the server writes it: 13. Older ones have no `gen_random_uuid`."""
 
-_KEEPALIVE: dict[str, Any] = {
+KEEPALIVE: dict[str, Any] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
 """Settings with which the system notices within half a minute that the server's machine is gone."""
-_CONNECT_SECONDS = 10
+CONNECT_SECONDS = 10
 _CONNECT_AGAIN_SECONDS = 2
 """Timeouts of a connection attempt: of the first one, and of others, for which the hub's clients wait. The default has
 no limit, so a hub would hang if packets are lost."""
@@ -153,7 +153,7 @@ class PostgresConnection:
         self._in_transaction = False
         self._postgres = self._open()
 
-    def _open(self, seconds: int = _CONNECT_SECONDS) -> psycopg.Connection[Row]:
+    def _open(self, seconds: int = CONNECT_SECONDS) -> psycopg.Connection[Row]:
         try:
             made: psycopg.Connection[Row] = psycopg.connect(
                 self._url,
@@ -161,7 +161,7 @@ class PostgresConnection:
                 cursor_factory=psycopg.RawCursor,
                 connect_timeout=seconds,
                 application_name="tieline",
-                **_KEEPALIVE,
+                **KEEPALIVE,
             )
         except psycopg.Error as error:
             raise explain(error, self.place) from error
@@ -400,7 +400,7 @@ class PostgresConnection:
 def drop_schema(url: str, schema: str) -> None:
     """Remove a schema with all that is in it."""
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=_CONNECT_SECONDS) as made:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as made:
             made.execute(_about("drop_schema", schema, made))
     except psycopg.Error as error:
         raise explain(error, place_of(url)) from error

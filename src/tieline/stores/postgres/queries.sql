@@ -613,3 +613,25 @@ WHERE objective_event.log_offset >= $1 AND objective_event.log_offset < $2 ORDER
 -- name: page_activity
 SELECT log_offset, at_ms, number, kind, ts_ms, event FROM activity
 WHERE log_offset >= $1 AND log_offset < $2 ORDER BY log_offset
+
+-- The audit reads everything in the order of the log.
+
+-- name: inspect_log
+SELECT log_offset, at_ms, event, hash FROM log ORDER BY log_offset
+
+-- name: inspect_messages
+SELECT log_offset, id, sender, target, protocol, sent_at_ms, route, content, signature, verified, wire_id
+FROM message ORDER BY log_offset
+
+-- name: inspect_members
+SELECT number, name, created_at_ms FROM member ORDER BY number
+
+-- name: inspect_steps
+SELECT log_offset, number, state, first, last FROM step ORDER BY log_offset
+
+-- name: inspect_objectives
+SELECT log_offset, id, status, parties, content FROM objective ORDER BY log_offset
+
+-- name: inspect_objective_events
+SELECT objective_event.log_offset, objective.id, objective_event.at_ms, actor, event
+FROM objective_event JOIN objective USING (serial) ORDER BY objective_event.log_offset

@@ -3,14 +3,33 @@
 The main store and the activity store both use this module.
 """
 
+from collections.abc import Sequence
+from typing import Any, Protocol
+
 from tieline.contract.reader import Reader
-from tieline.stores.postgres.connection import PostgresConnection
+from tieline.stores.postgres.connection import Row
+
+
+class Queries(Protocol):
+    """Interface of a connection by which the readers are read and written."""
+
+    def select(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of the statement with this name."""
+
+    def one(self, name: str, values: Sequence[Any] = ()) -> Row:
+        """Return the only row of the statement with this name."""
+
+    def write(self, name: str, values: Sequence[Any]) -> None:
+        """Buffer a write."""
+
+    def flush(self) -> None:
+        """Let reads see the buffered writes."""
 
 
 class PostgresReaders:
     """Implementation of `ReaderStore`: stores the readers of one log in the database of the log."""
 
-    def __init__(self, log: str, connection: PostgresConnection) -> None:
+    def __init__(self, log: str, connection: Queries) -> None:
         self._log = log
         self._connection = connection
 

@@ -14,14 +14,14 @@ from tieline.protocols.peerbus import SOCKET
 from tieline.protocols.peerbus.settings import PeerbusSettings
 
 if TYPE_CHECKING:
-    from tieline.stores.sqlite.inspection import SqliteInspection
+    from tieline.core.audit import Inspection
 
 _HELP = """\
 The peerbus format is a database for `peerbus audit verify`: its own chain of send, deliver and ack rows, one for each
 recipient. It is written only if this hub's own chain is intact."""
 
 
-def _write(inspection: "SqliteInspection", path: Path) -> int:
+def _write(inspection: "Inspection", path: Path) -> int:
     from tieline.protocols.peerbus.commands.audit import write
 
     return write(inspection, path)

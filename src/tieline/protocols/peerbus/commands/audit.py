@@ -18,8 +18,7 @@ from tieline.protocols.peerbus import chain, codec
 from tieline.protocols.peerbus.database import Copy, DatabaseError, Export, Moves
 
 if TYPE_CHECKING:
-    from tieline.core.audit import StoredMessage
-    from tieline.stores.sqlite.inspection import SqliteInspection
+    from tieline.core.audit import Inspection, StoredMessage
 
 _KINDS: dict[type[e.Event], str] = {
     e.Delivered: chain.DELIVER,
@@ -28,7 +27,7 @@ _KINDS: dict[type[e.Event], str] = {
 }
 
 
-def write(inspection: "SqliteInspection", path: Path) -> int:
+def write(inspection: "Inspection", path: Path) -> int:
     """Write the hub's log to this path, as a peerbus database with members, deliveries and an audit chain.
 
     Return the number of rows in the chain.
@@ -39,7 +38,7 @@ def write(inspection: "SqliteInspection", path: Path) -> int:
         raise Failure(Exit.FAILED, str(error)) from error
 
 
-def _write(inspection: "SqliteInspection", export: Export) -> int:
+def _write(inspection: "Inspection", export: Export) -> int:
     names: dict[int, str] = {}
     peers: dict[str, int] = {}
     for number, name, created_at_ms in inspection.members():
