@@ -21,6 +21,7 @@ from tests.cli.hub_process import OWN_VARIABLES, HubProcess
 from tests.cli.printed import assert_shape, fits
 from tests.protocols.peerbus.foreign import make_database
 from tests.protocols.peerbus.peers import envelope
+from tests.stores.postgres_server import database_url
 from tieline.cli.documents import Failed, Sent, derive, fill
 from tieline.cli.main import make_app
 from tieline.cli.shapes import schema, shapes
@@ -196,6 +197,7 @@ def operating(story: Story) -> None:
     (story.folder / "backups").mkdir()
     made = story.run("backup", story.folder / "backups", "--keep", "1")
     story.run("restore", made["file"], "--home", story.folder / "restored")
+    story.run("store copy", f"sqlite:{story.folder / 'restored'}", database_url(story.folder))
     story.run("service status", exit_code=1)
     story.run("config show")
     story.run("audit verify")

@@ -57,6 +57,12 @@ class Copied:
     def snapshot_end(self) -> int:
         return self.covered
 
+    def members(self) -> Iterator[tuple[int, str, int]]:
+        return iter(())
+
+    def close(self) -> None:
+        pass
+
     # For the test.
 
     def offset(self, kind: str) -> int:

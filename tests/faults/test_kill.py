@@ -132,10 +132,10 @@ class Recipient:
                 async for delivery in client:
                     await self._handle(client, delivery)
 
-    async def drain(self, place: Place, expected: set[str]) -> None:
+    async def drain(self, place: Place, expected: set[str], seconds: float = 60) -> None:
         """Receive until all expected messages came and the inbox is empty. `expected` contains message ids."""
         self._acked.clear()
-        async with asyncio.timeout(60), await place.join(self.name, receive=True) as client:
+        async with asyncio.timeout(seconds), await place.join(self.name, receive=True) as client:
             while (await client.inbox(limit=1)).items or not expected <= set(self.heard.values()):
                 while not client._deliveries.empty():
                     await self._handle(client, await anext(client.deliveries()))

@@ -22,6 +22,8 @@ from tieline.core.audit import AuditReport, verify
 from tieline.server.storage import DatabaseStorage
 
 ROUNDS = 50 if SOAK else 2
+_DRAIN_SECONDS = 900
+"""Longest wait for what was not received between the kills. Each message costs a sync or two of a busy disk."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if SOAK else 120)]
 
@@ -138,7 +140,9 @@ async def test_a_hub_and_its_database_that_are_killed_in_turn_under_load_keep_ev
             for n, target in one.targets.items()
             if target in (f"@{recipient.name}", "#all-of-us")
         }
-        await recipient.drain(place, expected)
+        waiting = len(expected - set(recipient.heard.values()))
+        sys.stdout.write(f"{recipient.name}: {len(expected)} messages, {waiting} of them not heard before the end\n")
+        await recipient.drain(place, expected, _DRAIN_SECONDS)
         assert expected == set(recipient.heard.values()), "what was said and nothing else"
     assert await hub.stop() == 0
     report = audit(hub)

@@ -65,6 +65,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "logs": ("tieline logs",),
     "doctor": ("tieline doctor",),
     "backup": ("tieline backup tieline.tar.gz",),
+    "store copy": (
+        "tieline store copy sqlite:$HOME/hub postgresql://tieline@db.example/tieline",
+        "tieline store copy postgresql://tieline@db.example/tieline sqlite:$HOME/hub",
+    ),
     "restore": ("tieline restore tieline.tar.gz --home ~/restored",),
     "service install": ("tieline service install",),
     "service status": ("tieline service status",),

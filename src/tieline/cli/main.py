@@ -67,6 +67,7 @@ _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
         ({"login": "login:login"}, "Print a link that opens the console in a browser."),
         ({"logs": "hub_log:logs", "doctor": "doctor:doctor"}, "Read the hub's log; find faults and their remedy."),
         ({"backup": "backup:backup", "restore": "backup:restore"}, "Write everything to one file; make a hub of it."),
+        ({"store": "store:store_app"}, "Copy what a hub keeps to a database, and back."),
         (
             {"service": "service:service_app", "config": "configuration:config_app"},
             "Run the hub by systemd; show its settings.",

@@ -16,6 +16,7 @@ from tieline.cli.backup_file import MadeBackup
 from tieline.cli.demo.outcome import Outcome
 from tieline.cli.doctor import examination
 from tieline.cli.extension import extensions
+from tieline.cli.store_copy import Copied
 from tieline.client import (
     ChannelView,
     Item,
@@ -62,6 +63,7 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "doctor": {"": examination()},
     "backup": {"": MadeBackup},
     "restore": {"": d.RestoredHome},
+    "store copy": {"": Copied},
     "demo": {"": Outcome},
     "member add": {"": d.NewToken},
     "member list": {"": _MEMBERS},

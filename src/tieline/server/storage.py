@@ -21,6 +21,9 @@ from tieline.stores.pages import Pages
 from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch
 from tieline.stores.sqlite.inspection import open_inspection
 from tieline.stores.sqlite.pages import LogPages
+from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.tables import SqliteTables
+from tieline.stores.tables import Tables
 from tieline.wire.home import CONFIG_FILE
 from tieline.wire.room import ROOM_FILE
 
@@ -59,6 +62,12 @@ class Storage(Protocol):
     def open_inspection(self) -> Inspection:
         """Open the main store for the audit, read-only."""
 
+    def has_tables(self) -> bool:
+        """True if a hub has made the store."""
+
+    def open_tables(self, *, writes: bool) -> Tables:
+        """Open all tables for a copy: to read them or, with `writes`, to fill them. No hub may use them."""
+
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
 
@@ -93,6 +102,14 @@ class HomeStorage:
     def open_inspection(self) -> Inspection:
         """Open the main store for the audit, read-only."""
         return open_inspection(self._folder)
+
+    def has_tables(self) -> bool:
+        """True if a hub has made the store."""
+        return (self._folder / MAIN_FILE).exists()
+
+    def open_tables(self, *, writes: bool) -> Tables:
+        """Open all tables for a copy. See `Storage.open_tables`."""
+        return SqliteTables(self._folder, writes=writes)
 
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
@@ -142,6 +159,23 @@ class DatabaseStorage:
         """Open the main store for the audit, read-only."""
         inspection: Inspection = _postgres().PostgresInspection(self._url, self._schema)
         return inspection
+
+    def has_tables(self) -> bool:
+        """True if a hub has made the store."""
+        return self._schema in self.schemas()
+
+    def open_tables(self, *, writes: bool) -> Tables:
+        """Open all tables for a copy. See `Storage.open_tables`."""
+        if not writes:
+            # To open the tables makes them, which is not wanted in a database that has none.
+            self.open_reading().close()
+        tables: Tables = _postgres().PostgresTables(self._url, self._schema)
+        return tables
+
+    def schemas(self) -> list[str]:
+        """Return the schemas of rooms in the database."""
+        found: list[str] = _postgres().schemas(self._url)
+        return found
 
     def open_reading(self) -> "PostgresReading":
         """Open the whole schema for reading, as it is at this moment."""

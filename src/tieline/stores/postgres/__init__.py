@@ -11,6 +11,7 @@ from tieline.stores.postgres.pages import PostgresPages
 from tieline.stores.postgres.reading import PostgresReading
 from tieline.stores.postgres.search import PostgresSearch
 from tieline.stores.postgres.store import PostgresStore
+from tieline.stores.postgres.tables import PostgresTables, schemas
 
 __all__ = [
     "PostgresActivity",
@@ -22,5 +23,7 @@ __all__ = [
     "PostgresReading",
     "PostgresSearch",
     "PostgresStore",
+    "PostgresTables",
     "drop_schema",
+    "schemas",
 ]
