@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.cli.hub_process import run_cli
 from tests.server.hubs import ALONE, HubHarness, bodies, running_hub, take
-from tests.stores.postgres_server import database_url, server
+from tests.stores.postgres_server import database_url, programs, server
 from tieline.contract.permission import LOG_READ
 from tieline.server.config import ConfigError
 from tieline.server.storage import DatabaseStorage, public_url, remove_data, schema_of
@@ -185,3 +186,32 @@ async def test_the_doctor_says_what_is_wrong_with_a_database(folder: Path) -> No
     assert [what for about, grade, what in looked if (about, grade) == ("store", "wrong")] == [
         f"no hub ever kept anything in the database {url.rpartition('/')[2]} at 127.0.0.1:{server().port}"
     ]
+
+
+async def test_a_dump_of_the_database_is_a_backup(folder: Path) -> None:
+    url = database_url(folder)
+    async with running_hub(folder, store=url, **ALONE) as there:
+        await there.add("ada", "bob")
+        ada = await there.join("ada")
+        await ada.send("@bob", "before the dump")
+        # The hub runs meanwhile.
+        dump = ["pg_dump", "--format", "custom", "--schema", "tieline*", "--file", str(folder / "hub.dump"), url]
+        await asyncio.to_thread(run_program, *dump)
+        await ada.send("@bob", "after the dump")
+    restored = database_url(folder / "restored")
+    run_program("pg_restore", "--no-owner", "--dbname", restored, str(folder / "hub.dump"))
+    with psycopg.connect(restored, autocommit=True) as admin:
+        for table in ("log_state", "activity_state"):
+            admin.execute(f"UPDATE tieline.{table} SET epoch = md5(random()::text)".encode())
+    done = await asyncio.to_thread(run_cli, folder, "audit", "verify", env={"TIELINE_STORE": restored})
+    assert done.returncode == 0, done.stderr
+    async with running_hub(folder, store=restored, **ALONE) as there:
+        operator = await there.operator()
+        assert [one.body for one in await operator.history()] == ["before the dump"]
+        assert len((await operator.readers()).logs[0].epoch) == 32
+
+
+def run_program(name: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL."""
+    done = subprocess.run([str(programs() / name), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

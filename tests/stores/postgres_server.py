@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from tieline.stores.postgres import PostgresActivity, PostgresSearch, PostgresStore
 
@@ -33,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 _numbers = itertools.count(1)
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """Return the folder with the programs of the newest PostgreSQL on this machine."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     assert found, "the tests need PostgreSQL: 'make test' installs it"
@@ -74,14 +75,14 @@ class Server:
         self.start()
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = [str(_programs() / program), *arguments]
+        command = [str(programs() / program), *arguments]
         done = subprocess.run(command, user=self._user, cwd=self._folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         options = [option for setting in self._settings for option in ("-c", setting)]
-        program = str(_programs() / "postgres")
+        program = str(programs() / "postgres")
         places = ("-D", str(self._data), "-p", str(self.port), "-k", str(self._folder))
         self._process = subprocess.Popen(
             [program, *places, "-c", "listen_addresses=127.0.0.1", *options],
@@ -144,6 +145,10 @@ def server() -> Server:
 def on_postgres() -> bool:
     """True if suites that have a choice run on PostgreSQL; see `test_suites_on_postgres.py`."""
     return os.environ.get("TIELINE_TEST_STORE") == "postgres"
+
+
+in_files = pytest.mark.skipif(on_postgres(), reason="it looks at files of the home, which are in the database then")
+"""Mark of a test that looks at files in which only a hub on SQLite keeps something."""
 
 
 @functools.cache

@@ -17,6 +17,7 @@ import pytest
 from tests.cli.hub_process import HubProcess
 from tests.protocols.ac7.teams import Json, Seat, Team, team
 from tests.server.hubs import WAIT_SECONDS, until
+from tests.stores.postgres_server import in_files
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.message import Attachment
 from tieline.services.files.blobs import Upload
@@ -324,6 +325,7 @@ async def test_files_beside_a_store_that_forgets_are_forgotten(folder: Path) -> 
         assert kept(crew) == []
 
 
+@in_files
 async def test_files_are_there_after_a_restart_and_those_of_who_was_removed_meanwhile_are_not(folder: Path) -> None:
     home = folder / "home"
     async with team(home) as crew:

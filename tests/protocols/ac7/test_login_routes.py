@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocols.ac7.teams import EventReader, Reply, Seat, Team, team
+from tests.stores.postgres_server import in_files
 from tieline.protocols.ac7.cookies import COOKIE
 from tieline.server.config import ConfigError
 from tieline.services.logins import SESSION_MS
@@ -166,6 +167,7 @@ async def test_strangers_who_guess_from_the_members_own_address_do_not_keep_it_o
     assert await browser.refused(400, "POST", "/session/totp", {"code": "12345"})
 
 
+@in_files
 async def test_a_damaged_file_of_logins_is_said_at_the_start(folder: Path) -> None:
     home = folder / "home"
     home.mkdir()
@@ -175,6 +177,7 @@ async def test_a_damaged_file_of_logins_is_said_at_the_start(folder: Path) -> No
             pass
 
 
+@in_files
 async def test_sessions_are_there_after_a_restart_and_secrets_are_private(folder: Path) -> None:
     home = folder / "home"
     async with team(home) as crew:

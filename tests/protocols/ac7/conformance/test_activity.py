@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.protocols.ac7.teams import Json, Seat, Team, team
+from tests.stores.postgres_server import in_files
 
 KINDS = pytest.mark.parametrize("kind", ["sse", "websocket"])
 
@@ -73,6 +74,7 @@ async def test_activity_events_are_markers_exchanges_and_opaque_records_and_come
     assert await kept(ann, "ann") == rows
 
 
+@in_files
 async def test_activity_is_append_only_and_time_range_queryable(folder: Path) -> None:
     home = folder / "home"
     async with team(home) as crew:
