@@ -29,6 +29,7 @@ from bench import (
     round_trip,
     service,
     spool,
+    store,
     syncs,
     wake,
     year,
@@ -55,9 +56,10 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "growth": growth.measure,
     "pipeline": pipeline.measure,
     "service": service.measure,
+    "store": store.measure,
     "year": year.measure,
 }
-ON_REQUEST = frozenset({"growth", "pipeline", "service", "year"})
+ON_REQUEST = frozenset({"growth", "pipeline", "service", "store", "year"})
 """Benchmarks that take longer than all others together; they run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """This folder is ignored by git, and is on the disk of the repository; a temporary folder may be in memory."""

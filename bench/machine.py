@@ -1,5 +1,6 @@
 """The machine under the benchmarks: its description, and the cost of a process on it, both from Linux's `/proc`."""
 
+import contextlib
 import os
 import platform
 import sys
@@ -40,6 +41,18 @@ def read_cpu(pid: int) -> Cpu:
         else:
             others += seconds
     return Cpu(main, others)
+
+
+def read_family_cpu(pid: int) -> float:
+    """Seconds of processor time of a process and its children so far, also of those that have ended."""
+    ticks = 0
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for process in (str(pid), *children):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # After the name, which may have spaces: user, system, and for the parent those of its ended children.
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11 : 15 if process == str(pid) else 13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def read_resident_bytes(pid: int) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -18,9 +18,9 @@ _PENDING_BYTES_MAX = 2**30  # a subscriber drops messages beyond this, and here 
 class JetStreamTraffic(Traffic):
     """One stream with a subject and a durable consumer, used as the client's documentation says."""
 
-    def __init__(self, plan: Plan, sender: Any, recipient: Any) -> None:
+    def __init__(self, plan: Plan, name: str, sender: Any, recipient: Any) -> None:
         self._plan = plan
-        self._subject = plan.name
+        self._subject = name
         self._sender = sender.jetstream()
         self._recipient = recipient.jetstream()
         self._recipient_connection = recipient
@@ -28,7 +28,7 @@ class JetStreamTraffic(Traffic):
 
     async def open(self) -> None:
         """Make the stream and its consumer."""
-        await self._sender.add_stream(name=self._plan.name, subjects=[self._subject])
+        await self._sender.add_stream(name=self._subject, subjects=[self._subject])
 
         async def received(message: Any) -> None:
             await message.ack()
@@ -69,9 +69,25 @@ class JetStreamTraffic(Traffic):
 
     async def check(self) -> None:
         """See `Traffic`."""
-        info = await self._sender.consumer_info(self._plan.name, "reader")
+        info = await self._sender.consumer_info(self._subject, "reader")
         left = info.num_pending + info.num_ack_pending
-        assert not left, f"{left} messages of {self._plan.name} are not acknowledged"
+        assert not left, f"{left} messages of {self._subject} are not acknowledged"
+
+
+class PairsTraffic(Traffic):
+    """Several pairs at once, each with a stream of its own."""
+
+    def __init__(self, pairs: Sequence[JetStreamTraffic]) -> None:
+        self._pairs = pairs
+
+    async def run(self, messages: int) -> None:
+        """See `Traffic`."""
+        await asyncio.gather(*(pair.run(messages // len(self._pairs)) for pair in self._pairs))
+
+    async def check(self) -> None:
+        """See `Traffic`."""
+        for pair in self._pairs:
+            await pair.check()
 
 
 class FanOutTraffic(Traffic):
@@ -103,9 +119,9 @@ class FanOutTraffic(Traffic):
 
 async def open_traffic(plan: Plan, stack: AsyncExitStack) -> Traffic:
     """Connect all senders and recipients."""
-    assert plan.senders == 1, "one sender"
+    assert plan.senders == (1 if plan.fan_out else plan.recipients), "pairs, or one sender for all"
     connections = []
-    for _ in range(1 + plan.recipients):
+    for _ in range(plan.senders + plan.recipients):
         connection = await nats.connect(plan.address)
         stack.push_async_callback(connection.close)
         connections.append(connection)
@@ -114,6 +130,10 @@ async def open_traffic(plan: Plan, stack: AsyncExitStack) -> Traffic:
         for connection in connections[1:]:
             await fan_out.subscribe(connection)
         return fan_out
-    traffic = JetStreamTraffic(plan, connections[0], connections[1])
-    await traffic.open()
-    return traffic
+    pairs = [
+        JetStreamTraffic(plan, f"{plan.name}-{number}", sender, recipient)
+        for number, (sender, recipient) in enumerate(zip(connections[::2], connections[1::2], strict=True))
+    ]
+    for pair in pairs:
+        await pair.open()
+    return pairs[0] if len(pairs) == 1 else PairsTraffic(pairs)
