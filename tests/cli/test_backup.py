@@ -41,22 +41,24 @@ CONTENT = b"the attached plan"
 DIGEST = "e587718e2d43d8919e2ccbfff09b5f1197f28ee500795348579b71dc0dc579a9"
 
 
-KILLED_RESTORE = """
-import os, signal, sys
+STOPPED = """
+import os, sys
 from pathlib import Path
-from tieline.cli.backup import restore
+from tieline.cli.main import main
 
+number, name, *words = sys.argv[1:]
 rename = Path.rename
 
-def killed(path, target):
-    if path.name == "tieline.db":
-        os.kill(os.getpid(), signal.SIGKILL)
+def stopped(path, target):
+    if path.name == name:
+        os.kill(os.getpid(), int(number))
     return rename(path, target)
 
-Path.rename = killed
-restore(Path(sys.argv[1]), Path(sys.argv[2]))
+Path.rename = stopped
+sys.argv = ["tieline", *words]
+main()
 """
-"""A program that restores a backup, and is killed when every file but the main database is in its place."""
+"""A program that runs `tieline`, and sends a signal to itself just before a file of some name gets its final name."""
 TIELINE = (sys.executable, "-m", "tieline.cli.main")
 
 
@@ -116,6 +118,13 @@ def epochs(home: Path) -> set[str]:
     found = {pages.epoch("main"), pages.epoch("activity")}
     pages.close()
     return found
+
+
+def stopped(number: signal.Signals, name: str, *words: str) -> int:
+    """Run `tieline`, which gets a signal before it renames the file `name`. Return its exit code."""
+    return subprocess.run(
+        [sys.executable, "-c", STOPPED, str(int(number)), name, *words], capture_output=True, check=False
+    ).returncode
 
 
 def names(folder: Path) -> set[str]:
@@ -251,8 +260,7 @@ def test_while_a_home_is_restored_nothing_else_uses_it(
 def test_a_hub_does_not_start_where_a_restore_was_killed(home: Path, tmp_path: Path) -> None:
     file, restored = tmp_path / "backup.tar.gz", tmp_path / "restored"
     make_backup(home, file)
-    command = [sys.executable, "-c", KILLED_RESTORE, str(file), str(restored)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert stopped(signal.SIGKILL, "tieline.db", "restore", str(file), "--home", str(restored)) == -signal.SIGKILL
     assert not (restored / "tieline.db").exists()
     with pytest.raises(HalfRestored, match="delete it and restore again"):
         Home(restored)
@@ -260,6 +268,21 @@ def test_a_hub_does_not_start_where_a_restore_was_killed(home: Path, tmp_path: P
         done = subprocess.run([*TIELINE, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert done.stderr.startswith(f"tieline: {restored} is half restored")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_a_signal_ends_leaves_nothing_half_written(
+    home: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    file, restored = tmp_path / "backup.tar.gz", tmp_path / "restored"
+    make_backup(home, file)
+    for name, words in (
+        ("archive", ("backup", str(tmp_path / "other.tar.gz"), "--home", str(home))),
+        ("tieline.db", ("restore", str(file), "--home", str(restored))),
+    ):
+        assert stopped(number, name, *words) == 128 + number
+        assert names(tmp_path) == {"home", "backup.tar.gz"}
 
 
 def test_a_folder_that_others_can_change_is_refused_with_a_sentence(

@@ -15,6 +15,9 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import print_json, say
 from tieline.cli.session import HomeOption, JsonOption, ended_by
 
+_SIGNALLED = 128
+"""Exit code of a process that a signal ended, without the number of the signal, as shells have it."""
+
 
 def backup(
     place: Annotated[
@@ -51,7 +54,8 @@ def _backup(place: Path, keep: int | None, named: Path | None, *, json: bool) ->
     in_folder = place.is_dir()
     if keep is not None and not in_folder:
         raise Failure(Exit.USAGE, f"--keep needs a folder, and {place} is none", f"mkdir {place}")
-    made = make_backup(home, dated_name(home, place) if in_folder else place)
+    with _sigterm_cleans_up():
+        made = make_backup(home, dated_name(home, place) if in_folder else place)
     removed = remove_old(home, place, keep) if keep is not None else []
     if json:
         print_json(fill(MadeBackup, made, removed=[str(path) for path in removed]))
@@ -88,7 +92,7 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
     _refuse_used(home)
     os.umask(0o077)
     try:
-        with _locked_home(home), explained(home):
+        with _sigterm_cleans_up(), _locked_home(home), explained(home):
             restored = unpack_archive(file, home)
     except ArchiveError as error:
         raise Failure(Exit.FAILED, str(error), "nothing was restored; try another backup") from error
@@ -100,6 +104,19 @@ def _restore(file: Path, home: Path, *, json: bool) -> None:
     say(f"{home} is the hub as it was at {local_time(restored.at_ms, exact=True)}: {restored.messages} messages.")
     say("Its audit chain is intact. Its logs have new epochs: for a lake of the old hub, run tieline pipeline rewind.")
     say(f"Start it: {own_name()} serve --home {shlex.quote(str(home))}")
+
+
+@contextlib.contextmanager
+def _sigterm_cleans_up() -> Iterator[None]:
+    """Let SIGTERM end the `with` block by an exception, so that it leaves nothing half written, as after Ctrl-C."""
+    import signal
+    import sys
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(_SIGNALLED + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _refuse_used(home: Path) -> None:
