@@ -34,7 +34,7 @@ from tieline.console import report_page
 from tieline.core.audit import verify
 from tieline.protocols import protocols
 from tieline.stores.sqlite.inspection import open_inspection
-from tieline.wire.home import RUN_FILE, Running
+from tieline.wire.home import RESTORE_FOLDER, RUN_FILE, Running
 from tieline.wire.insights import FILE as INSIGHTS_FILE
 
 HOUR_MS = 3600 * 1000
@@ -114,6 +114,11 @@ def test_a_folder_that_no_hub_would_start_in_is_found_before_there_is_a_hub(fold
     assert list(look_at_place(folder)) == []
     folder.chmod(0o777)
     assert "others can write" in the_wrong(list(look_at_place(folder))).what
+
+
+def test_a_home_that_is_half_restored_is_found(folder: Path) -> None:
+    (folder / RESTORE_FOLDER).mkdir()
+    assert "half restored" in the_wrong(list(look_at_place(folder))).what
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

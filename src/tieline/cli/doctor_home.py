@@ -19,9 +19,10 @@ import msgspec
 from tieline import __version__
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.extension import extensions, extensions_by_name
+from tieline.server.home import is_free
 from tieline.wire.address import is_loopback, parse_address
 from tieline.wire.folder import own_folder
-from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
+from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RESTORE_FOLDER, RUN_FILE, Running, read_running
 from tieline.wire.room import ROOMS_FOLDER
 from tieline.wire.tls import open_http
 from tieline.wire.unix import PATH_BYTES_MAX
@@ -73,6 +74,9 @@ def look_at_place(home: Path) -> Iterator[DoctorFinding]:
     except OSError as error:
         what, _, do = str(error).partition(": ")
         yield wrong("home", what, "the hub does not start here", do or "name another folder with --home")
+    if (home / RESTORE_FOLDER).exists() and is_free(home):
+        what = f"{home} is half restored, because a restore did not end"
+        yield wrong("home", what, "the hub does not start here", "delete the folder, and restore again")
 
 
 def _openness(home: Path) -> Iterator[DoctorFinding]:
