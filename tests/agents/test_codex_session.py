@@ -28,10 +28,12 @@ def test_an_idle_codex_gets_turn_start_and_an_active_one_turn_steer(hub: HubProc
     assert text.count("</channel>") == 1
     assert f'msg_id="{first}"' in text
     wait_until(lambda: hub.states("alice", first)[bob] == "seen", "the answer as evidence")
+    wait_until(lambda: hub.is_busy(bob), "the report of the turn")
     (second,) = hub.send("alice", f"@{bob}", "RELEASE")
     (steer,) = codex.wait_for_told("turn/steer")
     assert steer["params"]["expectedTurnId"] == "turn-1"
     wait_until(lambda: hub.states("alice", first)[bob] == hub.states("alice", second)[bob] == "acked", "the turn's end")
+    wait_until(lambda: not hub.is_busy(bob), "the report of its end")
     (third,) = hub.send("alice", f"@{bob}", "HOLD again")
     assert len(codex.wait_for_told("turn/start", 2)) == 2
     assert len(codex.told("turn/steer")) == 1

@@ -104,6 +104,7 @@ def test_a_busy_agent_is_shown_a_message_in_the_turn_that_runs(hub: HubProcess, 
     with ScriptedModel(ANSWER, work) as model, running(hub, home, model):
         hub.send("alice", "@bob", "work now")
         wait_until(lambda: model.told("work now"), "a turn")
+        wait_until(lambda: hub.is_busy("bob"), "the report of the turn")
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         wait_until(lambda: hub.states("alice", asked)["bob"] == "offered", "the push")
         # Nobody tells when Codex has taken a message for the running turn.
@@ -116,6 +117,7 @@ def test_a_busy_agent_is_shown_a_message_in_the_turn_that_runs(hub: HubProcess, 
         # The same turn: the request ends with the result of the tool and the message.
         assert "work now" in json.dumps(told.body)
         assert "Process exited with code 0" in told.new
+        wait_until(lambda: not hub.is_busy("bob"), "the report of its end")
 
 
 @pytest.mark.proves(CODEX, restart="yes", once="yes")

@@ -50,6 +50,9 @@ skipped."""
 INTERRUPT_SECONDS = 1.0
 """Seconds that an interrupted turn has to end. After this time Codex is ended anyway."""
 
+BUSY_SECONDS = 10.0
+"""Seconds between two reports that a turn runs. A report holds for 30 seconds."""
+
 _BASE_URL = "OPENAI_BASE_URL"
 _FAILED = 1
 _NO_KEY = 0
@@ -98,10 +101,11 @@ class CodexSession:
         self._say = say
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        # Set once the thread is open; set while a further message may be offered; set while no turn runs.
+        # Set once the thread is open; set while a further message may be offered; set while no turn, or a turn, runs.
         self._open = asyncio.Event()
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
+        self._at_work = asyncio.Event()
         # Ids of offered messages, by the key of their delivery.
         self._offered: dict[int, str] = {}
         self._channels: dict[str, str] = {}
@@ -118,7 +122,11 @@ class CodexSession:
     async def run(self) -> int:
         """Exchange messages with Codex until it ends, and return its exit code."""
         self._settle()
-        await self._read()
+        reporting = asyncio.create_task(self._report_turns())
+        try:
+            await self._read()
+        finally:
+            reporting.cancel()
         if self._timer is not None:
             self._timer.cancel()
         return await self._program.wait()
@@ -133,6 +141,22 @@ class CodexSession:
         # If the guard was killed, only the closed input ends the program.
         self._program.stdin.close()
         await self._program.end()
+
+    async def _report_turns(self) -> None:
+        """Tell the hub that the agent is busy while a turn runs. Repeat the report, because it expires."""
+        while True:
+            await self._at_work.wait()
+            while not self._idle.is_set():
+                await self._report(busy=True)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(BUSY_SECONDS):
+                        await self._idle.wait()
+            await self._report(busy=False)
+
+    async def _report(self, *, busy: bool) -> None:
+        # If the hub went away, the report expires there.
+        with contextlib.suppress(HubError):
+            await self._runner.client.set_busy(busy)
 
     # Deliveries.
 
@@ -187,10 +211,9 @@ class CodexSession:
             self._take(event)
         if self._protocol.room > 0:
             self._room.set()
-        if self._protocol.turn is None:
-            self._idle.set()
-        else:
-            self._idle.clear()
+        now, before = (self._idle, self._at_work) if self._protocol.turn is None else (self._at_work, self._idle)
+        before.clear()
+        now.set()
         if self._timer is not None:
             self._timer.cancel()
         timeout = self._protocol.next_timeout(self._loop.time())
