@@ -29,6 +29,7 @@ from bench.report import Report, Table, Wanted, show, spread
 from bench.wire import Load, cpu_figure, figures, put
 
 GROWTH_MAX = 1.1
+_SINGLE = Load(name="one at a time", messages=200, single=True)
 _LOCK = Path("requirements") / "run.lock"
 _HERE, _THERE = "now", "before"
 
@@ -58,7 +59,7 @@ def subjects() -> list[Subject]:
     wires = [ac7.WIRE, backchannel.WIRE, channels.WIRE, peerbus.WIRE]
     if (PEERS / "node_modules").exists():
         wires.append(relay.WIRE)
-    own = (durable.ONE.load, durable.EIGHT.load, fanout.SDK.load)
+    own = (durable.ONE.load, durable.EIGHT.load, fanout.SDK.load, _SINGLE)
     return [
         Subject("native", "sdk", own),
         *(Subject(wire.name, wire.client, wire.loads, wire.settings) for wire in wires),

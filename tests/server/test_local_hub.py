@@ -142,6 +142,31 @@ async def test_a_steady_flow_of_lazy_work_does_not_put_its_commit_off_for_ever(o
         assert time.monotonic() < deadline
 
 
+async def test_a_report_of_offers_is_decided_before_every_later_command(office: Office) -> None:
+    await office.accepted()
+    office.hub.submit((c.Offered(office.bob, first=1, last=1),))
+    roster = await office.hub.ask(c.ListMembers(office.operator, name=MemberName("bob")))
+    assert isinstance(roster, Roster)
+    assert [presence.unoffered for presence in roster.members] == [0]
+
+
+async def test_a_report_of_offers_alone_is_committed_soon(office: Office) -> None:
+    await office.accepted()
+    rows = office.rows()
+    office.hub.submit((c.Offered(office.bob, first=1, last=1),))
+    await until(lambda: office.rows() == rows + 1)
+
+
+async def test_a_report_of_offers_right_before_the_hub_stops_is_kept(folder: Path) -> None:
+    office = Office(folder, Limits())
+    await office.open()
+    await office.accepted()
+    rows = office.rows()
+    office.hub.submit((c.Offered(office.bob, first=1, last=1),))
+    await office.close()
+    assert office.rows() == rows + 1
+
+
 # Stopping
 
 

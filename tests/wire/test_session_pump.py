@@ -126,6 +126,23 @@ async def test_commands_of_one_submission_all_count() -> None:
     assert table.wire.reading
 
 
+async def test_commands_that_nobody_waits_for_are_answered_with_a_later_one_and_count_until_then() -> None:
+    table = Table(limits=Limits(inflight_max=8))
+    table.page()
+    answered: list[int] = []
+    for number in range(3):
+        table.talk.submit((c.Advance(SESSION, ranges=()),), lambda _: answered.append(0), quiet=True)
+        assert table.talk.room == 7 - number
+        assert len(table.hub.open) == (number == 2), "the third is more than a quarter of the limit"
+    table.hub.answer(Done())
+    assert (answered, table.talk.room) == ([0], 8)
+    table.talk.submit((c.Advance(SESSION, ranges=()),))
+    table.talk.submit((c.ListMembers(SESSION),), lambda _: answered.append(1))
+    assert table.talk.room == 6
+    table.hub.answer(Done())
+    assert (answered, table.talk.room) == ([0, 1], 8)
+
+
 async def test_an_answer_that_comes_after_closing_leaves_the_wire_alone() -> None:
     table = Table(limits=Limits(inflight_max=1))
     table.page()

@@ -104,6 +104,12 @@ class Outcome(Struct):
     urgent: bool = False
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
+    @property
+    def has_news(self) -> bool:
+        """True if there is anything to publish beside replies: news for others, or work that is deferred."""
+        news = self.posts or self.changes or self.released or self.progress or self.unseen or self.ended
+        return bool(news or self.warnings) or Deferred in map(type, self.replies)
+
     def settle_commands(self) -> list[c.Settle]:
         """Return commands that acknowledge or end (settle) the deliveries in `unsettled`.
 

@@ -31,6 +31,7 @@ from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
 from tieline.server.external_inboxes import Answer, AttachedInboxes, InboxRemoved, WaitingCommands
 from tieline.server.health import Health
+from tieline.server.inlet import Inlet
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
 from tieline.server.turns import Done, Item, Turns, pieces
@@ -135,6 +136,7 @@ class LocalHub:
             broker.store.on_outage = self._outlast
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
+        self._inlet = Inlet(self._loop, self._turns.put)
         self._listeners: dict[MemberName, list[Listener]] = {}
         self._sessions: dict[SessionId, tuple[MemberName | None, Listener]] = {}
         self._watches = Watches()
@@ -164,6 +166,7 @@ class LocalHub:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
+        self._inlet.flush()
         self._turns.put(self._stop_taking)
         await asyncio.to_thread(self._thread.join)
         # Let the broker's last callbacks run. The recorder and the searcher may still have to make some of the replies.
@@ -186,11 +189,11 @@ class LocalHub:
             return
         parts = list(pieces(commands)) if len(commands) > 1 else [commands]
         if len(parts) == 1:
-            self._turns.put((commands, done))
+            self._inlet.add(commands, done)
             return
         answers = _Answers(len(parts), done)
         for number, part in enumerate(parts):
-            self._turns.put((part, partial(answers.take, number)))
+            self._inlet.add(part, partial(answers.take, number))
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
         """Submit one command, wait for its reply, and return the reply."""
@@ -255,6 +258,7 @@ class LocalHub:
         self._answered(Answer(question, reserved, taken))
 
     def _answered(self, answer: Answer | InboxRemoved) -> None:
+        self._inlet.flush()
         self._turns.put(partial(self._waiting_commands.take, answer))
 
     # On the broker's thread.
@@ -283,7 +287,8 @@ class LocalHub:
                         if outcome.unsettled:
                             self._waiting_commands.add(outcome.settle_commands())
                     if len(outcomes) == 1:
-                        self._loop.call_soon_threadsafe(self._publish, batch, outcomes[0])
+                        if outcomes[0].has_news or any(done is not None for _, done in batch):
+                            self._loop.call_soon_threadsafe(self._publish, batch, outcomes[0])
                     else:
                         self._loop.call_soon_threadsafe(self._publish_all, batch, outcomes)
                     undecided = []

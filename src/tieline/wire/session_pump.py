@@ -101,6 +101,7 @@ class SessionPump:
         "_pages",
         "_parcels",
         "_protocol",
+        "_quiet",
         "_reading_paused",
         "_released",
         "_replay",
@@ -125,8 +126,8 @@ class SessionPump:
         self._protocol = ""
         # Key of the first delivery that came after the session was attached.
         self._attached_key = 1
-        # Number of commands that were submitted and not answered yet.
-        self._inflight = 0
+        # Number of commands that were submitted and not answered yet; some of them are quiet.
+        self._inflight = self._quiet = 0
         # For `submit_with_retry`: the number of its unanswered commands, the commands at which the store failed, and
         # the number of failed attempts.
         self._undecided = 0
@@ -223,15 +224,22 @@ class SessionPump:
         done: Callable[[Sequence[Reply]], None] | None = None,
         *,
         even_closed: bool = False,
+        quiet: bool = False,
     ) -> None:
         """Submit commands to the hub. The callback `done` gets their replies.
 
         If the connection is closed before the replies come, `done` is called only if `even_closed` is true. While too
-        many commands wait for replies, the pump reads nothing from the client.
+        many commands wait for replies, the pump reads nothing from the client. With `quiet`, `done` may not be called.
         """
         count = len(commands)
         self._inflight += count
         self._regulate()
+        if (quiet or done is None) and 4 * (self._quiet + count) <= self._hub.limits.inflight_max:
+            self._quiet += count
+            self._hub.submit(commands)
+            return
+        # The hub answers commands in order, so the quiet ones are decided before these.
+        count, self._quiet = count + self._quiet, 0
 
         def answered(replies: Sequence[Reply]) -> None:
             self._inflight -= count
@@ -563,8 +571,7 @@ class SessionPump:
     def _is_over(self, item: Delivery) -> bool:
         """Return true if a delivery must not be written again.
 
-        This is so if the protocol writes the message only once, and the delivery was offered before this session was
-        attached.
+        This is so if the protocol writes the message only once, and it was offered before this session was attached.
         """
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)

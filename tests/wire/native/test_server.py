@@ -347,7 +347,6 @@ async def test_an_acknowledgement_gives_credit_and_so_does_a_claim_that_was_won(
     assert len(line.transport.frames) == 1
     line.say(f.Ack(((1, 1),)))
     line.hub.answer(r.Fetched(deliveries=(Delivery(2, 2, State.PENDING, message(2)),), through=2, complete=False))
-    line.hub.answer(r.Done())
     assert len(line.transport.frames) == 2
     line.say(f.Claim(9, "m2"))
     line.hub.answer(r.Claimed(Delivery(2, 2, State.OFFERED, message(2))))

@@ -460,7 +460,7 @@ class NativeConnection:
                 self._send(answers)
             self._release()
 
-        self._pump.submit(commands, done)
+        self._pump.submit(commands, done, quiet=not weight and numbers.count(None) == len(numbers))
 
     def _refuse(self, answer: f.Refused) -> None:
         self._send([answer])
