@@ -124,4 +124,6 @@ def seal_message(message: Message, content: bytes, route: bytes) -> str:
     `content` is its encoded content, and `route` has its encoded recipients.
     """
     stamps = (message.id, message.sender, message.protocol, int(message.verified), message.sent_at_ms)
-    return seal_stored(content, route, stamps, message.signature, message.wire_id)
+    if message.signature:
+        return seal_stored(content, route, stamps, message.signature, message.wire_id)
+    return seal(content, route, *stamps)

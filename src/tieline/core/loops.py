@@ -246,7 +246,9 @@ class Loops:
                 return Judgement(0, cause.id, answers=answers)
             return Judgement(cause.hops + 1, cause.id, cause.id, cause.chain, best.at_ms, answers)
         known = None if content.reply_to is None else Judgement(0, content.reply_to)
-        guess = self._latest.get((sender, content.thread)) or self._latest.get((sender, None)) if counts else None
+        guess = self._latest.get((sender, content.thread)) if counts else None
+        if guess is None and counts and content.thread is not None:
+            guess = self._latest.get((sender, None))
         if guess is None or not self._in_pace(guess, now_ms):
             return known or INNOCENT
         source = self._sources.get((sender, target))
@@ -355,8 +357,8 @@ class Loops:
             return
         target, hops = str(content.target), judgement.hops
         chain = (judgement.chain if hops else None) or message_id
-        about = (target, content.thread, chain, judgement.parent, judgement.answers)
-        recent = RecentMessage(message_id, offset, sender, hops, at_ms, *about)
+        parent, answers = judgement.parent, judgement.answers
+        recent = RecentMessage(message_id, offset, sender, hops, at_ms, target, content.thread, chain, parent, answers)
         self._by_id.put(message_id, recent)
         self._by_offset.put(offset, recent)
 

@@ -50,9 +50,10 @@ class Pacing:
         """
         account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
         agent = account is not None and account.member.kind is MemberKind.AGENT
-        counts = agent and not self._holds.allows(content, sender, now_ms)
+        any_paused = self._holds.any_paused
+        counts = agent and not (any_paused and self._holds.allows(content, sender, now_ms))
         judgement = self._loops.judge(content, sender, now_ms, counts=counts)
-        if not judgement.hops and not self._holds.any_paused:
+        if not judgement.hops and not any_paused:
             return judgement, None
         if content.kind is not Kind.CHAT or (account is not None and account.member.kind is MemberKind.HUMAN):
             return judgement, None

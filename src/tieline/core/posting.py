@@ -11,6 +11,7 @@ from collections.abc import Collection
 from tieline.contract import chain
 from tieline.contract import command as c
 from tieline.contract.event import Sent
+from tieline.contract.identifiers import MemberName
 from tieline.contract.message import Content, Message, Priority
 from tieline.core import ledger
 from tieline.core.batch import Batch
@@ -126,14 +127,16 @@ class Posting:
             cause=judgement.cause,
             signature=command.signature,
         )
+        names: list[MemberName] = []
+        numbers: list[int] = []
         keys: list[int] = []
         stream_seqs: list[int] = []
         for account in accounts:
             counts = account.streams
             stream_seq = counts[stream] = counts.get(stream, 0) + 1
+            names.append(account.name)
+            numbers.append(account.number)
             keys.append(account.inbox.append(offset, stream_seq))
             stream_seqs.append(stream_seq)
             account.changed = True
-        names = [account.name for account in accounts]
-        numbers = [account.number for account in accounts]
         return Post(message, session.id, names, numbers, keys, stream_seqs)

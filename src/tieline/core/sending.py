@@ -98,7 +98,10 @@ class SendingRules(Rules):
         if refusal is not None:
             return refusal
         stream = streams.stream_name(sender, content.topic)
-        backlog = max([account.inbox.backlog for account in found], default=0)
+        backlog = 0
+        for account in found:
+            if account.inbox.backlog > backlog:  # noqa: PLR1730 - a call for each recipient takes longer
+                backlog = account.inbox.backlog
         refusal = self._check_room(found, backlog, stream if content.topic else None)
         if refusal is not None:
             return refusal

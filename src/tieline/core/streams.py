@@ -4,6 +4,7 @@ The module finds the deliveries that a recipient missed.
 """
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from tieline.contract import command as c
 from tieline.contract.delivery import Replayed, State, StreamCursor
@@ -21,6 +22,7 @@ _LOOKS_MAX = 1000
 _LOOKS_MIN = 16
 
 
+@lru_cache(maxsize=1024)
 def stream_name(sender: str, topic: str) -> str:
     """Return the name of the stream for a message. Senders without an identity at the same place share one stream."""
     _, at, place = sender.partition("@")

@@ -270,6 +270,9 @@ class NativeConnection:
         """
         encode = _encoded.encode
         batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
+        if sum([len(frame.message) for frame in batch]) <= _BATCH_BYTES:
+            self._send(batch)
+            return parcels
         start = size = 0
         for index, frame in enumerate(batch):
             size += len(frame.message)
