@@ -13,7 +13,13 @@ WIRE = Wire(
     peer_name="a stand-in for ac7's server (Node, in memory)",
     loads=(
         Load(name="1 connection", messages=1_500, wanted={RATE: Wanted(least=1.2)}),
-        Load(name="16 connections", messages=6_000, senders=16, wanted={RATE: Wanted(least=2)}),
+        Load(
+            name="16 connections",
+            messages=6_000,
+            senders=16,
+            wanted={RATE: Wanted(least=2)},
+            cpu_wanted=Wanted(most=150),
+        ),
         Load(
             name="one at a time",
             messages=200,

@@ -16,7 +16,7 @@ WIRE = Wire(
     peer_name="a stand-in for backchannel's relay (Node, in memory)",
     loads=(
         Load(name="send, 1 connection", messages=2_000, wanted=_TWICE),
-        Load(name="send, 16 connections", messages=6_000, senders=16, wanted=_TWICE),
+        Load(name="send, 16 connections", messages=6_000, senders=16, wanted=_TWICE, cpu_wanted=Wanted(most=150)),
         Load(name="take, 1 connection", messages=2_000, port=TAKE, wanted=_TWICE),
         Load(name="take, 16 connections", messages=6_000, senders=16, port=TAKE, wanted=_TWICE),
         Load(name="one at a time", messages=200, single=True, wanted={DELIVERED: Wanted(most=0.9)}),

@@ -32,6 +32,8 @@ class Load(Struct, frozen=True, kw_only=True):
     window: int = 256
     wanted: dict[str, Wanted] = {}
     """Goals for the ratios Tieline ÷ peer, by figure."""
+    cpu_wanted: Wanted | None = None
+    """Goal for the hub's processor time, in µs a message."""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
@@ -143,6 +145,8 @@ def table(report: Report, name: str, peer_name: str, loads: tuple[Load, ...]) ->
             ratios = report.ratios(ours, theirs)
             wanted = load.wanted.get(figure)
             goal = "" if wanted is None else f"{wanted.text}: {wanted.verdict(ratios)}"
+            if figure == CPU and load.cpu_wanted is not None:
+                goal = f"{load.cpu_wanted.text} µs: {load.cpu_wanted.verdict(report.samples[ours])}"
             row = [report.spread(ours, "{:,.1f}"), report.spread(theirs, "{:,.1f}"), spread(ratios, "{:.2f}"), goal]
             found.rows.append([load.name, title, *row])
     return found
@@ -150,7 +154,7 @@ def table(report: Report, name: str, peer_name: str, loads: tuple[Load, ...]) ->
 
 def goals(report: Report, peer_name: str, loads: tuple[Load, ...]) -> list[Goal]:
     """The goals of all loads, for the last table."""
-    return [
+    ratios = [
         wanted.goal(
             f"{report.name}, {load.name}, {figure} ÷ {peer_name}",
             report.ratios(series(load, HUB, figure), series(load, PEER, figure)),
@@ -158,3 +162,13 @@ def goals(report: Report, peer_name: str, loads: tuple[Load, ...]) -> list[Goal]
         for load in loads
         for figure, wanted in load.wanted.items()
     ]
+    costs = [
+        load.cpu_wanted.goal(
+            f"{report.name}, {load.name}, hub CPU µs a message",
+            report.samples.get(series(load, HUB, CPU), []),
+            "{:.0f}",
+        )
+        for load in loads
+        if load.cpu_wanted is not None
+    ]
+    return ratios + costs
