@@ -45,7 +45,10 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
     """Protocol of the session that asks. It matters for messages with a bad signature; see `shows`."""
 
     def sees(self, offset: int, sender: str, target: str, threads: Container[str]) -> bool:
-        """True if the reader may see the message. `threads` are the threads that the reader takes part in."""
+        """True if the query's reader may see the message with this log offset, sender and target.
+
+        `threads` are the threads that the reader takes part in.
+        """
         seen = self.history_query
         reader, peer = seen.reader, seen.peer
         if offset < seen.since:

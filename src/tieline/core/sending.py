@@ -122,8 +122,8 @@ class SendingRules(Rules):
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
         """Return a refusal if the inbox of a recipient is full or has too many streams; otherwise `None`.
 
-        `backlog` is the largest backlog of any recipient. `stream` is the name of the message's stream; `None` if the
-        message has no topic.
+        `backlog` is the number of messages that wait for the recipient for whom most wait. `stream` is the name of the
+        message's stream; `None` if the message has no topic.
         """
         if backlog >= self._limits.backlog_max:
             name = next(account.name for account in accounts if account.inbox.backlog == backlog)

@@ -253,7 +253,8 @@ class SessionRules(Rules):
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
         """Return the local member that the command names. Create the member if the name is free.
 
-        Return a refusal if the member is not local, because such a member needs a token.
+        Return a refusal if the member is not local, because such a member needs a token. The other values are the
+        member's name, and false.
         """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
@@ -271,6 +272,7 @@ class SessionRules(Rules):
         """Return the member that the command names. Create the member if the name is free.
 
         Return a refusal if the shared token (a token of several members, with the hash `digest`) may not use the name.
+        The other values are the member's name, and false.
         """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")

@@ -55,7 +55,7 @@ _KEPT: Mapping[str, Any] = {
 
 
 class _Redaction(msgspec.Struct, frozen=True):
-    """The fields of a redaction's event that are needed here."""
+    """The fields of a redaction's event that are needed to find quotes of the redacted message."""
 
     id: str
 

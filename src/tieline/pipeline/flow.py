@@ -341,7 +341,7 @@ class Flow:
 
     @contextlib.contextmanager
     def _own_views(self) -> Iterator[None]:
-        """Drop the views that are made in the `with` block."""
+        """At the end of the `with` block, drop the views that were made in it."""
         try:
             yield
         finally:

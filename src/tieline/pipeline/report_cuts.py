@@ -1,7 +1,8 @@
 """Rows of tables by day, for a time span that begins or ends within a day: parts of days are made from facts.
 
 Used by: the report about messages and deliveries. Uses: tables by day for whole days, and silver tables (facts) for
-parts of days, read with Arrow. So two time spans of the same length are compared without the rows of a common day.
+parts of days, read with Arrow. So if one time span ends within a day and the next one begins there, neither has rows of
+the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

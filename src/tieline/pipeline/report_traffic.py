@@ -188,7 +188,7 @@ class Traffic:
     # The backlog.
 
     def backlog(self) -> list[Backlog]:
-        """Return what waits for each member, most first."""
+        """Return the deliveries that wait for each member, as numbers; the member with most of them comes first."""
         rows = summed(self._ever, ("member",), ("received", "departed")).to_pylist()
         found = [
             Backlog(row["member"], row["received"] - row["departed"], row["received"], row["departed"]) for row in rows
@@ -197,7 +197,7 @@ class Traffic:
         return sorted(found, key=lambda row: (-row.waiting, row.member))
 
     def backlog_series(self) -> list[BacklogPoint]:
-        """Return what waited over time."""
+        """Return the number of deliveries that waited for all members, over time."""
         if self.from_ms is None or not self._ever.num_rows:
             return []
         first = self.from_ms // self.width_ms * self.width_ms // DAY_MS * DAY_MS
@@ -316,7 +316,10 @@ class Traffic:
     # Reading.
 
     def _day_rows(self, name: str, columns: tuple[str, ...]) -> pa.Table:
-        """Return rows of a table by day: see `report_cuts` for the days of which the time span has only a part."""
+        """Return the rows of the table `name`, which has rows by day, for the time span.
+
+        If only a part of a day is in the time span, tables in `report_cuts.EXACT` give only this part, others the day.
+        """
         return day_rows(self._tables, name, columns, self._within)
 
     def _mixed(self, minutes: str, columns: tuple[str, ...], days: str, renamed: dict[str, str]) -> pa.Table:

@@ -98,7 +98,11 @@ class Upkeep:
                 self._begin(self._erase(path, change.repeats_ms))
 
     async def _erase(self, path: str, repeats_ms: int | None) -> None:
-        """Remove a file of a redacted message, but not a file that was written after the redaction at `repeats_ms`."""
+        """Remove the file at `path`, which was attached to a redacted message.
+
+        If the notice of the redaction is a repetition, `repeats_ms` is the time of the redaction, and a file that was
+        written later stays.
+        """
         if repeats_ms is not None:
             found = await self._files.stat(path, _KEEPER)
             if isinstance(found, FileRefusal) or found.updated_at_ms > repeats_ms:
