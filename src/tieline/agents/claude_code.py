@@ -104,8 +104,9 @@ def config_of(folder: RunFolder) -> bytes:
 def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
     """Return the user's settings (`users`, the text of a settings file) with Tieline's hooks added.
 
-    Raises `BadSettings`. `wake` adds the hook that wakes an idle agent. With `ask`, Claude Code asks its user before it
-    uses the hub's tools. The hooks find the name of their member in the environment of the run.
+    Raises `BadSettings` if the user's settings are not valid. `wake` adds the hook that wakes an idle agent. With
+    `ask`, Claude Code asks its user before it uses the hub's tools. The hooks find the name of their member in the
+    environment of the run.
     """
     beside = Path(sys.executable).with_name("tieline")
     command = hooks.command_line(hooks.Program.CLAUDE_CODE, str(beside) if beside.exists() else "tieline")
@@ -134,9 +135,10 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
 
 
 async def run_claude_code(run: Run, arguments: Sequence[str], *, tell: Callable[[str], None], ask: bool = False) -> int:
-    """Run Claude Code on this terminal until it ends, and return its exit code. Raises `NotStarted`.
+    """Run Claude Code on this terminal until it ends, and return its exit code.
 
-    With `ask`, Claude Code asks its user before it uses the hub's tools. `tell` prints a line for the user before the
+    Raises `NotStarted` if the program is not found or the user's settings are not valid. With `ask`, Claude Code asks
+    its user before it uses the hub's tools. `tell` prints a line for the user before the
     start.
     """
     form = hooks.FORMS[hooks.Program.CLAUDE_CODE]

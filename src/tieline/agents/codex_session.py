@@ -258,10 +258,10 @@ class CodexSession:
 async def run_codex(
     run: Run, arguments: Sequence[str], *, say: Print, approve: bool = False, resume: str | None = None
 ) -> int:
-    """Run Codex's app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`.
+    """Run Codex's app-server until it ends or the run is stopped, and return the exit code.
 
-    `say` prints the agent's words. With `approve`, Codex may run commands and change files without a question. `resume`
-    is the id of an earlier Codex thread (conversation) to continue.
+    Raises `NotStarted` if Codex is not found. `say` prints the agent's words. With `approve`, Codex may run commands
+    and change files without a question. `resume` is the id of an earlier Codex thread (conversation) to continue.
     """
     program = await start_program(
         command_of(arguments, run.folder, run.environment),

@@ -124,7 +124,7 @@ def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[Settings
 def server_of(path: Path, text: str) -> Mapping[str, Any] | None:
     """Return the entry of Tieline's MCP server in the text of a settings file; `None` if there is none.
 
-    `path` is the path of the file. Raises `BadSettings`.
+    `path` is the path of the file. Raises `BadSettings` if the text is not valid.
     """
     if path.suffix == ".toml":
         found = toml_settings.table(text, _TOML_SERVERS, SERVER)

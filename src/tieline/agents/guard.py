@@ -89,9 +89,10 @@ class Guard:
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
 
     def _wait_by_polling(self, pid: int) -> int:
-        """Wait like `wait`, but by polling, on macOS before Python 3.13.
+        """Wait for the program's end by polling, and return its exit code, as `wait` does.
 
-        There, Python has no `waitid`. So each call that reports the end of a process also reaps the process.
+        For macOS before Python 3.13, which has no `waitid`. So each call that reports the end of a process also reaps
+        the process.
         """
         while True:
             with self._reaping:

@@ -163,10 +163,10 @@ def way(program: Program, *, wake: bool) -> str:
 
 
 def with_hooks(text: str, program: Program, command: str, *, wake: bool = False) -> str:
-    """Return the text of settings with Tieline's hooks, which run `command`. Raises `BadSettings`.
+    """Return the text of settings with Tieline's hooks, which run `command`.
 
-    The new hooks replace earlier hooks of Tieline. With `wake`, also add the hooks that wait for a message and wake an
-    idle agent.
+    Raises `BadSettings` if the settings are not valid. The new hooks replace earlier hooks of Tieline. With `wake`, add
+    also the hooks that wait for a message and wake an idle agent.
     """
     wanted = _wanted(program, command, wake=wake)
     if _has_all(text, wanted):
@@ -183,7 +183,7 @@ def with_hooks(text: str, program: Program, command: str, *, wake: bool = False)
 
 
 def with_permission(text: str, rule: str) -> str:
-    """Return the text of settings with the permission `rule` added. Raises `BadSettings`.
+    """Return the text of settings with the permission `rule` added. Raises `BadSettings` if they are not valid.
 
     A rule names tools that the program may use without a question to the user.
     """
@@ -192,7 +192,7 @@ def with_permission(text: str, rule: str) -> str:
 
 
 def without_permission(text: str, rule: str) -> str:
-    """Return the text of settings without the permission `rule`. Raises `BadSettings`.
+    """Return the text of settings without the permission `rule`. Raises `BadSettings` if they are not valid.
 
     An object or list that contained only this rule is removed too.
     """
@@ -204,7 +204,7 @@ def without_permission(text: str, rule: str) -> str:
 
 
 def has_permission(text: str, rule: str) -> bool:
-    """True if the text of settings has the permission `rule`. Raises `BadSettings`."""
+    """True if the text of settings has the permission `rule`. Raises `BadSettings` if they are not valid."""
     return bool(text.strip()) and _rule_at(text, rule) is not None
 
 
@@ -280,7 +280,10 @@ def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
 
 
 def without_hooks(text: str) -> str:
-    """Return the text of settings without Tieline's hooks. Everything else is unchanged. Raises `BadSettings`."""
+    """Return the text of settings without Tieline's hooks. Everything else is unchanged.
+
+    Raises `BadSettings` if the settings are not valid.
+    """
     while True:
         shorter = _without_one(text)
         if shorter is None:

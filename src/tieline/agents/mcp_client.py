@@ -40,7 +40,7 @@ class McpClient:
         self._requests = 0
 
     async def initialize(self) -> dict[str, Any]:
-        """Open the session, and return the server's description of itself. Raises `ServerFailed`."""
+        """Open the session, and return the server's description of itself. Raises `ServerFailed` if that fails."""
         params = {
             "protocolVersion": codec.HANDSHAKE_VERSIONS[-1],
             "capabilities": {},
@@ -51,14 +51,17 @@ class McpClient:
         return result
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """Return the descriptions of the server's tools. Raises `ServerFailed`."""
+        """Return the descriptions of the server's tools. Raises `ServerFailed` if the server lists none, or fails."""
         tools = (await self._request("tools/list", {})).get("tools")
         if not isinstance(tools, list):
             raise ServerFailed("the answer to tools/list has no tools")
         return tools
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool, and return the result. Its `isError` is true if the tool failed. Raises `ServerFailed`."""
+        """Call a tool, and return the result. Its `isError` is true if the tool failed.
+
+        Raises `ServerFailed` if the server itself fails or refuses the call.
+        """
         return await self._request("tools/call", {"name": name, "arguments": arguments})
 
     async def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +151,7 @@ async def _wait(process: asyncio.subprocess.Process, seconds: float) -> bool:
 
 
 def _result_of(answer: Message) -> dict[str, Any]:
-    """Return the result in the answer of a server. Raises `ServerFailed`."""
+    """Return the result in the answer of a server. Raises `ServerFailed` if the answer is an error or has no result."""
     if not isinstance(answer.error, UnsetType):
         refusal = msgspec.json.decode(answer.error)
         raise ServerFailed(str(refusal.get("message") if isinstance(refusal, dict) else refusal))

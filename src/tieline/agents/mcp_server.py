@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Return the result of MCP's `tools/list`."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `Invalid`."""
+        """Call this tool, and return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
 
 
 class HubBackend:
@@ -63,7 +63,7 @@ class HubBackend:
         return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `Invalid`."""
+        """Call this tool, and return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
         try:
             return result_of(await self._agent_session.call_tool(name, arguments))
         except UnknownTool as error:
@@ -197,7 +197,7 @@ class McpServer:
             self._begin(is_stateless=True)
 
     async def _result(self, number: int | str, message: Message, *, is_stateless: bool) -> dict[str, Any]:
-        """Carry out an MCP request and return its result. Raises `Invalid`.
+        """Carry out an MCP request and return its result. Raises `Invalid` if the request is wrong or unknown.
 
         `number` is the id of the request. `is_stateless` is true if the request uses a version of MCP without
         handshake.
@@ -244,9 +244,10 @@ class McpServer:
             await self._write(codec.progress(token, seconds, f"waiting for {seconds:g} seconds"))
 
     async def _subscribe(self, number: int | str, message: Message) -> dict[str, Any]:
-        """Send notifications about changes of the tools until the client cancels this request. Raises `Invalid`.
+        """Send notifications about changes of the tools until the client cancels this request.
 
-        `number` is the id of the request. The function never returns by itself.
+        `number` is the id of the request. The function never returns by itself. Raises `Invalid` if the request does
+        not say which notifications the client wants.
         """
         wants_tools, acknowledgement = codec.subscribed(number, message)
         await self._write(acknowledgement)
@@ -267,7 +268,7 @@ class McpServer:
 
 
 def _decode(line: bytes) -> Message:
-    """Decode a line into one MCP message and return it. Raises `Invalid`."""
+    """Decode a line into one MCP message and return it. Raises `Invalid` if the line is not exactly one message."""
     if line is TOO_LONG:
         raise Invalid(codec.INVALID_REQUEST, f"a line has at most {LINE_BYTES_MAX} bytes")
     messages = codec.decode(line)

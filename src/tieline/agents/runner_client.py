@@ -63,9 +63,9 @@ class RunnerClient:
 
     @classmethod
     async def connect(cls, path: Path, notify: Notify) -> "RunnerClient":
-        """Connect to a runner's socket at `path`, and return the connection. Raises `RunnerGone`.
+        """Connect to a runner's socket at `path`, and return the connection.
 
-        `notify` is called with each notification of the runner.
+        Raises `RunnerGone` if no runner answers there. `notify` is called with each notification of the runner.
         """
         try:
             reader, writer = await asyncio.open_unix_connection(path)
@@ -111,7 +111,10 @@ class RunnerClient:
             self._end(RunnerGone(why))
 
     async def request(self, method: str, params: dict[str, Any] | None) -> dict[str, Any]:
-        """Send a request to the runner and wait for the result. Raises `RunnerRefused` and `RunnerGone`."""
+        """Send a request to the runner and wait for the result.
+
+        Raises `RunnerRefused` if the runner answers with an error, and `RunnerGone` if the connection breaks.
+        """
         if self._gone is not None:
             raise self._gone
         number = next(self._numbers)

@@ -108,7 +108,7 @@ class LineBuffer:
     def next_frames(self) -> Iterator[AnyFrame]:
         """Yield the complete frames in the buffer and remove them. An incomplete line stays in the buffer.
 
-        Raises `BadLine`.
+        Raises `BadLine` at a line that is too long or no frame.
         """
         while (end := self._bytes.find(b"\n")) >= 0:
             line = bytes(self._bytes[:end])
@@ -122,7 +122,7 @@ class LineBuffer:
 
 
 def decode(line: bytes) -> AnyFrame:
-    """Decode one line of JSON and return the frame. Raises `BadLine`."""
+    """Decode one line of JSON and return the frame. Raises `BadLine` if the line is no frame."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -51,7 +51,7 @@ class Child(Struct):
 
 
 def parse(text: str) -> Node:
-    """Parse the text of a settings file into a `Node`. Raises `BadSettings`."""
+    """Parse the text of a settings file into a `Node`. Raises `BadSettings` if it is no JSON."""
     node = _value(text, _gap(text, 0), 0)
     rest = _gap(text, node.end)
     if rest != len(text):
@@ -60,7 +60,7 @@ def parse(text: str) -> Node:
 
 
 def parse_object(text: str) -> Node:
-    """Parse the text of a settings file, which must be an object. Raises `BadSettings`."""
+    """Parse the text of a settings file into a `Node`. Raises `BadSettings` if it is no JSON object."""
     root = parse(text)
     if not isinstance(root.value, dict):
         raise BadSettings("the settings are no object")

@@ -18,7 +18,7 @@ _NAME_PART = re.compile(r"""[ \t]*(?:"(?P<quoted>[^"]*)"|'(?P<plain>[^']*)'|(?P<
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse the text of a TOML settings file, and return its data. Raises `BadSettings`."""
+    """Parse the text of a TOML settings file, and return its data. Raises `BadSettings` if it is no TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -26,7 +26,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def table(text: str, outer: str, inner: str) -> Any:
-    """Return the table `outer.inner` as plain data; `None` if there is none. Raises `BadSettings`."""
+    """Return the table `outer.inner` as plain data; `None` if there is none. Raises `BadSettings` for invalid TOML."""
     holder = parse(text).get(outer)
     return holder.get(inner) if isinstance(holder, dict) else None
 
@@ -34,7 +34,7 @@ def table(text: str, outer: str, inner: str) -> Any:
 def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | list[str]]) -> str:
     """Return the text of a TOML file with the table `outer.inner`, which replaces an older one of this name.
 
-    `values` are the keys and values of the table. Raises `BadSettings`.
+    `values` are the keys and values of the table. Raises `BadSettings` if the text cannot be changed safely.
     """
     if table(text, outer, inner) == values:
         return text
@@ -52,7 +52,10 @@ def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | lis
 
 
 def without_table(text: str, outer: str, inner: str) -> str:
-    """Return the text of a TOML file without the table `outer.inner` and the tables inside it. Raises `BadSettings`."""
+    """Return the text of a TOML file without the table `outer.inner` and the tables inside it.
+
+    Raises `BadSettings` if the text cannot be changed safely.
+    """
     expected = parse(text)
     if table(text, outer, inner) is None:
         return text

@@ -217,7 +217,7 @@ def _locked(stage: Path) -> Iterator[None]:
 
 
 class _Writer:
-    """Adds the files of a home to an archive, in an order that keeps references valid: see the top of this module."""
+    """Adds the files of a home to an archive. A file that refers to other files is added before them."""
 
     def __init__(self, tar: tarfile.TarFile, home: Path, stage: Path, target: Path) -> None:
         self._tar = tar

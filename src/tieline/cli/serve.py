@@ -87,7 +87,7 @@ _WORKERS_FLAGS = (
 
 
 def _worker_count(text: str) -> int:
-    """Return the number in the option `--workers`. Raises `ValueError`."""
+    """Return the number in the option `--workers`. Raises `ValueError` if it is no number."""
     if not text.isdecimal():
         raise ValueError(f"{text!r} is no number of processes")
     return int(text)
