@@ -39,7 +39,10 @@ class Backoff(Struct, frozen=True):
         return min(nominal * (1 + self.jitter * (2 * chance() - 1)), self.wait_ms_max)
 
     def wait_seconds(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
-        """Return the seconds to wait before an attempt; see `wait_ms`."""
+        """Return the seconds to wait before an attempt; the first attempt is 0.
+
+        `chance` returns a random number from 0 to 1.
+        """
         return self.wait_ms(attempt, chance) / 1000
 
     def is_over(self, attempts: int) -> bool:

@@ -1,7 +1,7 @@
 """Doors: the sockets at which clients reach a hub. A server says where it wants to listen, and gets connections.
 
 Used by: the HTTP port, the hub's own protocol, and servers of protocols that may run in workers. Uses: the event loop.
-`Doors` is the port. `OwnDoors` listens in this process. In a worker, the hub's process listens and hands over the
+`Doors` is the interface. `OwnDoors` listens in this process. In a worker, the hub's process listens and hands over the
 connections. A server cannot tell one from the other.
 """
 
@@ -51,25 +51,27 @@ class Port:
 
 
 class Doors(Protocol):
-    """Interface for opening the doors of a hub."""
+    """Interface for opening the doors of a hub: its Unix sockets and its ports."""
 
     async def open_socket(self, path: Path, make: Make) -> Closable:
         """Open a Unix socket at `path`, for the user of the hub alone.
 
-        Raises the errors of `unix.listen`.
+        `make` makes the asyncio protocol of each connection. Raises an `OSError` if the socket cannot be opened, for
+        example because another process listens at the path.
         """
 
     async def open_port(
         self, host: str, port: int, make: Make, certificate: Callable[[], SSLContext] | None = None
     ) -> Port:
-        """Open a port. With port 0, the system chooses a free port. Raises `OSError`.
+        """Open a port. With port 0, the system chooses a free port. Raises `OSError` if the port cannot be opened.
 
-        `certificate` returns the current TLS settings. Without it, the port does not speak TLS.
+        `make` makes the asyncio protocol of a connection. `certificate` returns the current TLS settings. Without it,
+        the port does not speak TLS.
         """
 
 
 class OwnDoors(Doors):
-    """Doors at which this process itself listens."""
+    """Unix sockets and ports at which this process itself listens."""
 
     async def open_socket(self, path: Path, make: Make) -> UnixServer:
         """Listen on a Unix socket."""
@@ -89,7 +91,10 @@ class OwnDoors(Doors):
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address and does not listen yet. Raises `OSError`."""
+    """Return a socket that is bound to an address and does not listen yet.
+
+    Raises `OSError` if the address is in use or not allowed.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

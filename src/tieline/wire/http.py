@@ -1,4 +1,4 @@
-"""HTTP functions shared by the protocols on the hub's port: JSON answers, bearer tokens, size limits for bodies.
+"""HTTP functions shared by the protocols on the HTTP port: JSON answers, bearer tokens, size limits for bodies.
 
 Used by: protocols with routes. Uses: ASGI, so any ASGI server can serve the port. This module knows no routes. A
 handler does not send its answer itself: it returns an `Answer`, and one place sends all answers.

@@ -40,7 +40,7 @@ async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, 
 
     `mode` is the permission bits of the socket file. A pipe has the default rights of Windows.
 
-    Raises `PipesNotOffered`, or the errors of `unix.listen`.
+    Raises `PipesNotOffered` for a pipe on a system without pipes, or another `OSError` if it cannot listen.
     """
     pipe = pipe_name(address)
     if pipe is None:

@@ -21,7 +21,7 @@ def is_hub_id(text: str) -> bool:
 
 
 def to_prefix_id(text: str) -> str:
-    """Return the prefix id (see the module) of a message id.
+    """Return the prefix id of a message id: another form of it, which begins with its random bits.
 
     Return `text` unchanged if it is no message id of the hub.
     """

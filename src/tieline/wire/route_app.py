@@ -1,6 +1,6 @@
 """HTTP application for a table of routes: finds the route and the caller of a request, and sends the answer.
 
-Used by: protocols and pages that have routes on the hub's port. Uses: `route`. The application first runs its own check
+Used by: protocols and pages with routes on the hub's HTTP port. Uses: `route`. The application first runs its own check
 on every request. Then it finds the caller, unless the route is open to everybody. Then it runs the route's handler.
 """
 
@@ -39,7 +39,7 @@ token. It raises `Refused`."""
 
 
 class RouteApp:
-    """HTTP application on the hub's port that serves a table of routes.
+    """HTTP application on the hub's HTTP port that serves a table of routes.
 
     `check` is called first for every request, and may refuse the request. `caller` finds the calling member. Without
     `caller`, the function `token` finds the token of the request. `errors` has the error answers.
@@ -109,9 +109,10 @@ class RouteApp:
                     await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
-        """Check a request, find its calling member, and return the request as a `Call`. Raises `Refused`.
+        """Check a request, find its calling member, and return the request as a `Call`.
 
-        `found` is the route of the request, as `find` returned it.
+        Raises `Refused` if the request is not allowed, or if it needs a member and has no valid token. `found` is the
+        route of the request, as `find` returned it.
         """
         self._check(scope)
         return await self._admit(found, scope, receive)

@@ -119,8 +119,8 @@ class Sessions:
     async def ask(self, token: str, cached: CachedSession, make: Make, told: Told | None = None) -> Sequence[Reply]:
         """Call `make` with the id of the session `cached`, submit the commands that it returns, and return the replies.
 
-        If the session has already ended, open a new session for `token` and submit the commands there. `told` is as for
-        `ask_all`.
+        If the session has already ended, open a new session for `token` and submit the commands there. `told` is called
+        with the replies first, before the hub offers a message of these commands to its recipients.
         """
         replies = await ask_all(self._hub, make(cached.session), told)
         first = replies[0]

@@ -200,6 +200,10 @@ def listen_tls(
     *,
     backlog: int = BACKLOG,
 ) -> TlsListener:
-    """Open a port that speaks TLS, and return it. See `TlsListener`. `backlog` is the size of the kernel's queue."""
+    """Open a port that speaks TLS, and return it.
+
+    When a handshake is done, `make` makes the asyncio protocol of the connection. `context` returns the current TLS
+    settings. `backlog` is the size of the kernel's queue.
+    """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     return TlsListener(socket.create_server(address, family=family, backlog=backlog), make, context)

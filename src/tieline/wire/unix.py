@@ -120,7 +120,9 @@ async def listen(
 ) -> UnixServer:
     """Listen at `path`, and return the server. `factory` makes the asyncio protocol of each connection.
 
-    `mode`, `backlog` and the errors are the same as in `listen_with`.
+    Makes missing folders, and replaces a plain file or the socket of a dead process. `mode` is the permission bits of
+    the socket file; with None, the umask decides. `backlog` is the length of the kernel's queue. Raises the same errors
+    as `listen_with`, such as `SocketInUse`.
     """
 
     async def serve(sock: socket.socket) -> Listening:

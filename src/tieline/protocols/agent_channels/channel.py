@@ -108,7 +108,8 @@ class Channel(Emitter):
     async def start(self) -> None:
         """Open the socket and accept clients.
 
-        Raises `RuntimeError` when already started, and the exceptions of `wire.unix.listen`.
+        Raises `RuntimeError` when already started, and an `OSError` if it cannot listen, for example because another
+        process listens at the path.
         """
         if self._starting or self._server is not None:
             raise RuntimeError("Channel already started")

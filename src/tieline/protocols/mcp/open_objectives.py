@@ -56,7 +56,10 @@ class OpenObjectives:
             self._refreshing = asyncio.create_task(self._refresh_soon())
 
     async def refresh(self) -> None:
-        """Fetch the open objectives now. If they changed, call the callback `changed`. Raises `HubError`."""
+        """Fetch the open objectives now. If they changed, call the callback `changed`.
+
+        Raises `HubError` if the hub does not answer or refuses.
+        """
         self._stale = False
         before, self.current = self.current, await self._fetch()
         if before != self.current:

@@ -303,7 +303,7 @@ class PostgresStore:
         self._connection.write(statement, values)
 
     def _gather(self) -> None:
-        """Add the collected rows to the writes of the connection."""
+        """Buffer the collected rows of all tables as writes of the connection, one for each table."""
         if self._grants:
             self._rows["replace_grant"] = [
                 (one.id, one.number, one.digest, one.previous, one.expires_at_ms) for one in self._grants.values()

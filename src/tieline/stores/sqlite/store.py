@@ -313,7 +313,7 @@ class SqliteStore:
 
     @property
     def trouble(self) -> str:
-        """Error of the last checkpoint of the write-ahead log. See `Store.trouble`."""
+        """Error of the last checkpoint of the write-ahead log; empty if it succeeded. See `Store.trouble`."""
         return self._write_ahead_log.trouble
 
     def _begin(self) -> None:

@@ -53,7 +53,7 @@ class _Item(Struct, frozen=True, array_like=True, tag_field="item"):
 
 
 class Submit(_Item, frozen=True, tag=1):
-    """A call of `Hub.submit`, or a part of one.
+    """Item to the hub: a call of `Hub.submit`, or a part of one.
 
     If the worker itself refuses a command, its refusal takes the place of the command and becomes the reply. The hub
     answers `Replies` with the same number. The number 0 asks for no replies.
@@ -66,20 +66,20 @@ class Submit(_Item, frozen=True, tag=1):
 
 
 class Listen(_Item, frozen=True, tag=2):
-    """A call of `Hub.listen`."""
+    """Item to the hub: a call of `Hub.listen`."""
 
     session: SessionId
     member: MemberName | None
 
 
 class Forget(_Item, frozen=True, tag=3):
-    """A call of `Hub.forget`."""
+    """Item to the hub: a call of `Hub.forget`."""
 
     session: SessionId
 
 
 class Tail(_Item, frozen=True, tag=4):
-    """A call of `Hub.tail`. `number` is a number that the worker has chosen for it."""
+    """Item to the hub: a call of `Hub.tail`. The worker has chosen the `number` for this call."""
 
     number: int
     session: SessionId
@@ -87,20 +87,20 @@ class Tail(_Item, frozen=True, tag=4):
 
 
 class Watch(_Item, frozen=True, tag=5):
-    """A call of `Hub.watch`. `number` is a number that the worker has chosen for it."""
+    """Item to the hub: a call of `Hub.watch`. The worker has chosen the `number` for this call."""
 
     number: int
     interest: Interest
 
 
 class Stop(_Item, frozen=True, tag=6):
-    """A call of the function that `Hub.tail` or `Hub.watch` returned."""
+    """Item to the hub: a call of the function that `Hub.tail` or `Hub.watch` returned for this `number`."""
 
     number: int
 
 
 class SetInbox(_Item, frozen=True, tag=7):
-    """A call of `Hub.set_external_inbox`. `present` is false to remove the external inbox."""
+    """Item to the hub: a call of `Hub.set_external_inbox`. `present` is false to remove the external inbox."""
 
     member: MemberName
     session: SessionId
@@ -108,7 +108,7 @@ class SetInbox(_Item, frozen=True, tag=7):
 
 
 class Resolve(_Item, frozen=True, tag=8):
-    """A call of `Hub.resolve`."""
+    """Item to the hub: a call of `Hub.resolve`."""
 
     question: int
     reserved: tuple[int, ...]
@@ -116,14 +116,14 @@ class Resolve(_Item, frozen=True, tag=8):
 
 
 class Leave(_Item, frozen=True, tag=9):
-    """The worker ends its link. It will not connect again."""
+    """Item to the hub: the worker ends its link. It will not connect again."""
 
 
 # Items from the hub to a worker.
 
 
 class Replies(_Item, frozen=True, tag=21):
-    """The replies to the `Submit` with this number, or some of them."""
+    """Item to a worker: the replies to the `Submit` with this number, or (with `more`) some of them."""
 
     number: int
     replies: list[Packed]
@@ -132,49 +132,52 @@ class Replies(_Item, frozen=True, tag=21):
 
 
 class Offers(_Item, frozen=True, tag=22):
-    """Calls of `Listener.offer` with one message: for each, the session, the key and the number in the stream."""
+    """Item to a worker: calls of `Listener.offer` with one message.
+
+    `to` has for each call the session, the delivery's key, and its number in its stream.
+    """
 
     message: Packed
     to: list[tuple[SessionId, int, int]]
 
 
 class Released(_Item, frozen=True, tag=23):
-    """A call of `Listener.released`."""
+    """Item to a worker: a call of `Listener.released`."""
 
     session: SessionId
     keys: list[int]
 
 
 class Stepped(_Item, frozen=True, tag=24):
-    """A call of `Listener.progress`."""
+    """Item to a worker: a call of `Listener.progress`."""
 
     session: SessionId
     step: Progress
 
 
 class Ended(_Item, frozen=True, tag=25):
-    """A call of `Listener.end`. The session has ended, even if nobody listens to it."""
+    """Item to a worker: a call of `Listener.end`. The session has ended, even if nobody listens to it."""
 
     session: SessionId
     why: Refusal
 
 
 class Noticed(_Item, frozen=True, tag=26):
-    """A notice for the watches with these numbers."""
+    """Item to a worker: a notice. `watches` has the numbers of the `Watch` items that asked for it."""
 
     watches: list[int]
     notice: Packed
 
 
 class Rows(_Item, frozen=True, tag=27):
-    """New activity for the tail with this number."""
+    """Item to a worker: new activity. `tail` is the number of the `Tail` item that asked for it."""
 
     tail: int
     rows: list[Packed]
 
 
 class Asked(_Item, frozen=True, tag=28):
-    """A call of `ExternalInbox.asked`. Each delivery has its key and its message."""
+    """Item to a worker: a call of `ExternalInbox.asked`. Each delivery has its key and its message."""
 
     number: int
     member: MemberName
@@ -182,21 +185,21 @@ class Asked(_Item, frozen=True, tag=28):
 
 
 class Finished(_Item, frozen=True, tag=29):
-    """A call of `ExternalInbox.finish`."""
+    """Item to a worker: a call of `ExternalInbox.finish`."""
 
     member: MemberName
     keys: tuple[int, ...]
 
 
 class GivenBack(_Item, frozen=True, tag=30):
-    """A call of `ExternalInbox.give_back`."""
+    """Item to a worker: a call of `ExternalInbox.give_back`."""
 
     member: MemberName
     keys: tuple[int, ...]
 
 
 class Close(_Item, frozen=True, tag=31):
-    """The hub ends the link, because it stops. The worker need not connect again."""
+    """Item to a worker: the hub ends the link, because it stops. The worker need not connect again."""
 
 
 ToHub = Submit | Listen | Forget | Tail | Watch | Stop | SetInbox | Resolve | Leave
@@ -253,7 +256,7 @@ def unpack(packed: Packed, kinds: frozenset[type[Struct]]) -> Any:
 
 
 def encode(taken: int, items: Sequence[ToHub] | Sequence[ToWorker]) -> bytes:
-    """Return a number of taken frames, and items, as the payload of a frame."""
+    """Return the payload of a frame: the number of frames that its sender has taken (`taken`), and the items."""
     return _encoder.encode((taken, items))
 
 

@@ -108,7 +108,7 @@ class LinkEnd(Generic[_In, _Out]):
 
     @property
     def last_item(self) -> _Out | None:
-        """The last item that was put, if it is not encoded yet. Who adds recipients to it must call `grow`."""
+        """The last item that was put, if it is not encoded yet. A caller that adds to this item must call `grow`."""
         return self._items[-1] if self._items else None
 
     def hold(self, held: bool) -> None:

@@ -15,7 +15,7 @@ from tieline.wire.hub_link.codec import BadFrame, contract_version
 
 
 class Hello(Struct, frozen=True):
-    """First frame from a worker."""
+    """First frame from a worker: its key, its versions, and the link that it continues, if any."""
 
     key: str
     """The key of the link, which only processes of this hub know."""
@@ -30,7 +30,7 @@ class Hello(Struct, frozen=True):
 
 
 class Welcome(Struct, frozen=True, tag="welcome"):
-    """The hub's answer: the link is open."""
+    """The hub's answer: the link is open. It has the hub's limits and the state of the link."""
 
     limits: Limits
     link: str

@@ -5,7 +5,7 @@ the callbacks of a frame come in the order in which the hub made them, all in on
 
 When the connection is lost, the worker connects again within `HOLD_SECONDS` and goes on where the link was: its clients
 only wait, and each command is answered exactly once. If the hub does not come back, or was started anew, the link is
-over. Then commands that wait for a reply are refused and all sessions end, as the port says.
+over. Then commands that wait for a reply are refused and all sessions end, as `Hub` demands.
 """
 
 import asyncio
@@ -112,7 +112,8 @@ async def _greet(path: Path, hello: bytes) -> tuple[_Connection, Welcome]:
 async def connect(path: Path, key: str) -> "RemoteHub":
     """Connect to the hub that listens for workers at `path`.
 
-    Raises `LinkRefused` if the hub does not let this worker in, `TimeoutError`, and the errors of a connection.
+    Raises `LinkRefused` if the hub does not let this worker in, `TimeoutError` if it does not answer in time, and
+    another `OSError` if it cannot be reached.
     """
     connection, welcome = await _greet(path, say_hello(key))
     return RemoteHub(path, key, connection, welcome)

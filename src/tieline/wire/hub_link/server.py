@@ -170,7 +170,7 @@ class _Session:
 
 
 class _Inbox:
-    """External inbox of a member, in a worker."""
+    """Stand-in for an external inbox that is in a worker: turns the hub's calls into items to the worker."""
 
     def __init__(self, link: "Link", member: MemberName) -> None:
         self._link = link

@@ -132,7 +132,7 @@ class Session(Client):
         self._deliveries = self._unread
 
     async def open(self, token: str, *, receive: bool, window: int) -> None:
-        """Log in as the member of `token`. Raises `HubRefused`.
+        """Log in as the member of `token`. Raises `HubRefused` if the token is not valid.
 
         With `receive`, the hub pushes deliveries. `window` is the limit of unacknowledged deliveries.
         """
@@ -145,7 +145,7 @@ class Session(Client):
 
 
 async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = False, window: int = 1) -> Session:
-    """Open a session for the member of `token`, and return it. Raises `HubRefused`.
+    """Open a session for the member of `token`, and return it. Raises `HubRefused` if the token is not valid.
 
     `protocol` is the name of the protocol that uses the session. With `receive`, the hub pushes deliveries. `window` is
     the limit of unacknowledged deliveries.
