@@ -32,7 +32,7 @@ class Backup(LastBackup, frozen=True):
 
 
 class MadeBackup(Backup, frozen=True):
-    """A backup that was just made, with the paths of the older ones that were removed for it."""
+    """A backup that was just made, with the paths of the older backups that were removed after it was made."""
 
     removed: list[str]
 

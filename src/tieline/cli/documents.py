@@ -291,7 +291,7 @@ class PipelineRun(Struct, frozen=True):
 
 
 class LakeTable(Struct, frozen=True):
-    """A table of a lake: its rows, its files and the version of the Delta table."""
+    """A table of a lake: the numbers of its rows and files, and the version of the Delta table."""
 
     rows: int
     files: int
@@ -341,7 +341,7 @@ class RebuiltTable(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True, rename={"before": "from", "after": "to"}):
-    """The positions of a lake in the logs, before and after it went back."""
+    """Result of `pipeline rewind`: the positions of a lake in the logs, before the command and after it."""
 
     before: dict[str, int]
     after: dict[str, int]

@@ -65,7 +65,7 @@ class Mailbox(Protocol):
         """Print the channels and their subscribers."""
 
     def whoami(self, *, json: bool) -> None:
-        """Print the member name that commands use here, and the spool, or the relay (a server that serves a spool)."""
+        """Print the name under which commands act, and the spool or relay (a server that serves a spool) that they use."""
 
 
 class Stored(Protocol):

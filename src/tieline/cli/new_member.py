@@ -74,7 +74,7 @@ def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
 
 
 def say_made(name: str, near: "Sequence[str]" = ()) -> None:
-    """Print that the member `name` was created. It is an agent, and nothing here can tell that a person uses the name.
+    """Print that the member `name` was created, as an agent. The command cannot know if a person uses the name.
 
     `near` are similar names of other members. They are printed because the new name may be a typing error.
     """

@@ -19,7 +19,7 @@ Line = tuple[str, str]
 
 
 class Overview(TyperGroup):
-    """The command `tieline` itself. Its help is the overview."""
+    """The command `tieline` itself. Its help is an overview of all commands."""
 
     lines: Mapping[str, Sequence[Line]] = {}
     """Lines by their heading. The module with the commands sets them."""

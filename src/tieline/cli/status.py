@@ -53,7 +53,7 @@ class ReaderLag(Struct, frozen=True):
 
 
 class Hub(Struct, frozen=True, kw_only=True):
-    """The running hub: its process, its doors, and its members."""
+    """The running hub: its process, its doors (the protocols by which members reach it), and its members."""
 
     pid: int
     version: str

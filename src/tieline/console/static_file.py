@@ -23,7 +23,7 @@ _SECURITY = (
 
 
 class StaticFile(Struct, frozen=True):
-    """One file, in memory."""
+    """One file that the hub serves, in memory, with its media type and the headers for a browser's cache."""
 
     body: bytes
     media_type: bytes

@@ -1,4 +1,4 @@
-"""Files that members keep in the hub. All files and folders are entries of one tree; see `FileCatalogue`.
+"""Files that members keep in the hub. All files and folders are entries of one tree.
 
 An entry has only metadata. The bytes of a file are stored elsewhere, under their digest (hash). Entries with the same
 digest share the same stored bytes.

@@ -116,7 +116,7 @@ Notice = Change | Posted | Said
 
 
 class Interest(Struct, frozen=True, kw_only=True):
-    """Filter for notices: the kinds of notices that a watcher wants to get; see `Hub.watch`."""
+    """Filter for notices: the kinds of notices that a caller of `Hub.watch` wants to get."""
 
     members: bool = False
     """True to get `MemberAppeared` and `MemberVanished`."""

@@ -229,7 +229,10 @@ class Directory:
         return session.refuse_without(permission) or self.find(name) or self.unknown_member(name)
 
     def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
-        """Return the member with this name, if the session belongs to it or has the permission; otherwise a refusal."""
+        """Return the member with this name, or a refusal if the session may not act for the member.
+
+        The session must belong to the member, or have the permission.
+        """
         refusal = session.refuse_without(permission, itself=name)
         return refusal or self.find(name) or self.unknown_member(name)
 

@@ -77,7 +77,7 @@ class Memory:
         self._load(None, None)
 
     def roll_back(self) -> None:
-        """Undo all changes that were neither committed nor published (told to clients); see `mark_published`.
+        """Undo all changes that were neither committed nor published (told to clients).
 
         Sessions, and other state that is only in memory, are kept. If this method raises, this object cannot be used
         any more.

@@ -442,7 +442,7 @@ class Lake:
     def _widened(self, name: str, opened: DeltaTable, schema: Schema, counted: dict[str, str]) -> DeltaTable:
         """Return the table with all columns of `schema` and the property `counted`.
 
-        A table of an older version may lack some of them. They are added here.
+        A table of an older version may lack some of the columns, or the property. This method adds them to the table.
         """
         known = {field.name for field in opened.schema().fields}
         new = [field for field in schema.fields if field.name not in known]

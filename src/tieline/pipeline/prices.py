@@ -1,4 +1,4 @@
-"""Prices of models for the pipeline's tables: those of the lake, or else the list prices (`wire.prices`)."""
+"""Prices of models for the pipeline's tables: the prices in a file of the lake, or else those in `wire.prices`."""
 
 from tieline.pipeline.lake import Lake, LakeError
 from tieline.wire.prices import PRICES_FILE, Prices, read_prices

@@ -399,7 +399,7 @@ def message_columns(
 
 
 def _joined(routes: Sequence[bytes], counts: Sequence[int], column: int) -> Any:
-    """Return one column of the routes (lists of recipients) of all messages, in the order of the messages.
+    """Return column number `column` of the routes (lists of recipients) of all messages, in the order of the messages.
 
     A route is packed as three columns of 8-byte integers. `counts` has the number of recipients of each message.
     """

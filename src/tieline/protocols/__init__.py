@@ -15,7 +15,7 @@ from tieline.wire.protocol import Protocol
 
 @cache
 def protocols() -> tuple[Protocol, ...]:
-    """Return every protocol that has a folder here, sorted by name."""
+    """Return every protocol that has a folder in this package, sorted by name."""
     modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     found = tuple(sorted((module.PROTOCOL for module in modules), key=lambda protocol: protocol.name))
     for protocol in found:

@@ -26,7 +26,7 @@ _SECRET = re.compile(r"token|secret|password")
 
 
 class Origin(StrEnum):
-    """Place from which a setting has its value."""
+    """Origin of a setting's value: the default, the file, an environment variable, or a flag."""
 
     DEFAULT = "default"
     FILE = "file"

@@ -73,7 +73,7 @@ class Storage(Protocol):
 
 
 class HomeStorage:
-    """The stores in the files of a folder."""
+    """Opens the stores of a hub or room in files of a folder."""
 
     def __init__(self, folder: Path, synchronous: str) -> None:
         self._folder = folder
@@ -117,7 +117,7 @@ class HomeStorage:
 
 
 class DatabaseStorage:
-    """The stores in a schema of a PostgreSQL database. Only uploads that have not ended are in the home."""
+    """Opens the stores of a hub or room in a schema of a PostgreSQL database. Unfinished uploads are in the home."""
 
     def __init__(self, url: str, home: Path) -> None:
         self._url = url

@@ -57,7 +57,7 @@ class _Greeted(ServerProtocol):
     def await_greeting(self) -> None:
         """Accept one more small message as the greeting, because the last message had no content.
 
-        The next message may already be here, because it came together with the last message.
+        The next message may have arrived already, together with the last message.
         """
         self._count(1)
 

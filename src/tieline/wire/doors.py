@@ -25,7 +25,7 @@ disconnects could keep its connection open for ever, if it never reads the reaso
 
 
 class Closable(Protocol):
-    """Interface of everything that accepts connections."""
+    """Interface of an object that accepts connections and can stop that, such as a server on a port."""
 
     def close(self) -> None:
         """Accept no more connections. Accepted connections stay open."""

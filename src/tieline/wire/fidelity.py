@@ -1,11 +1,12 @@
 """Fidelity: the message fields that each protocol can express, and the place for the fields that it cannot express.
 
-Used by: every protocol, which declares its `Carriage`. Uses: the contract. If the protocol's format has a place for a
-field, the recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place
-that only the hub writes (`beyond`). Some protocols have free-form data but no place for a field. A sender with such a
-protocol writes the field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to
-members of that protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the
-`Carriage` tables.
+Used by: every protocol, which declares its `Carriage`. Uses: the contract.
+
+A recipient's protocol may have no place for a field. Then the recipient finds the field under the hub's name, in one
+place of the message that only the hub writes (`beyond`). A sender's protocol may have no place for a field, but
+free-form data. Then the sender writes the field into the data, under the hub's name (`labels`). A field that the hub
+does not know goes only to recipients on the sender's own protocol. For all other recipients, the message has a note
+with the name of the field. `docs/interop.md` is made from the `Carriage` tables.
 """
 
 from collections.abc import Container, Mapping

@@ -14,7 +14,7 @@ CHECKS_FILE = "checks.json"
 
 
 class Totals(Struct):
-    """Part of the report: sums over everything."""
+    """Part of the report: sums over all members."""
 
     messages: int = 0
     deliveries: int = 0

@@ -479,8 +479,8 @@ class RelayClient:
 
         Raise an error if the hub refuses.
 
-        The hub answers these frames only with a refusal. So the client also sends a STATUS query with the same id,
-        because the hub always answers STATUS.
+        The hub answers such a frame only if it refuses. So the client also sends a STATUS query with the same id, which
+        the hub always answers.
         """
         wire_id = new_id()
         frames = frame(kind, {}, id=wire_id, topic=topic) + frame("STATUS", {}, id=wire_id)

@@ -126,7 +126,7 @@ class AgentSession:
     async def keep(self, client: Client | None = None) -> None:
         """Keep a session with the hub open until this task is cancelled. Reconnect whenever the session ends.
 
-        `client` is the first session, if it is already open. Returns if the hub refuses the member finally, for example
+        `client` is the first session, if it is already open. Returns if the hub refuses the member for good, for example
         because its token was revoked.
         """
         try:

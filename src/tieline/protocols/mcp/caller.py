@@ -21,7 +21,7 @@ from tieline.wire.native.in_process import open_session
 class Caller:
     """Calls tools for the member of one token. Not thread-safe: use it only in one event loop.
 
-    `over` is called when the hub refuses the token finally, for example because the token was revoked.
+    `over` is called when the hub refuses the token for good, for example because the token was revoked.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Caller:
 
     @property
     def is_over(self) -> bool:
-        """True if the hub refuses the token finally, for example because it was revoked."""
+        """True if the hub refuses the token for good, for example because it was revoked."""
         return self._keeping is not None and self._keeping.done() and not self._keeping.cancelled()
 
     async def refresh(self) -> None:

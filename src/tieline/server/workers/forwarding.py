@@ -191,7 +191,7 @@ class Forwarder:
 
 
 class _Forwarded:
-    """One request of a client, in the worker."""
+    """One request of a client, in the worker: passes its events between the client and the hub's process."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope
@@ -287,7 +287,10 @@ class ForwardServer:
 
 
 class _Answering:
-    """One forwarded request, in the hub's process. It is also the `ClientGate` of a WebSocket."""
+    """One forwarded request, in the hub's process: passes its events between the worker and an application.
+
+    It is also the `ClientGate` of a WebSocket, by which the application admits or refuses the client.
+    """
 
     def __init__(self, connection: _Connection, scope: dict[str, Any]) -> None:
         self._connection = connection

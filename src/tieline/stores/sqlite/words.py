@@ -60,7 +60,10 @@ _Parts = tuple[tuple[bytes, int], ...]
 
 
 class Words:
-    """Packs and unpacks the events of one main log, with the words of this log. Only the store packs."""
+    """Packs and unpacks the events of one main log. A *word* is a text in many events that is stored only once.
+
+    Only the store packs events.
+    """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection

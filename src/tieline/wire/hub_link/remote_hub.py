@@ -68,7 +68,7 @@ class _Call:
 
 
 class _Connection(Connection):
-    """A connection of a worker to the hub."""
+    """The worker's side of one connection to the hub. It sends the greeting and takes the hub's answer."""
 
     def __init__(self, hello: bytes) -> None:
         super().__init__()

@@ -98,7 +98,7 @@ class LinkServer:
 
 
 class _Connection(Connection):
-    """A connection of a worker."""
+    """The hub's side of one connection of a worker. It checks the worker's greeting."""
 
     def __init__(self, server: LinkServer) -> None:
         super().__init__()

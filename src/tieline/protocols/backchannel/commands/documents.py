@@ -1,7 +1,7 @@
 """The documents of `--json` for invitations, and for commands without a hub: on a spool, or through a relay.
 
-Used by: the commands of this folder, and the JSON Schema of all commands. Uses: the hub's documents, from which those
-of a spool differ only in facts that a spool does not have.
+Used by: the commands of this folder, and the JSON Schema of all commands. Uses: the documents of the same commands with
+a hub. The documents of a spool lack only facts that a spool does not have.
 """
 
 from collections.abc import Mapping
