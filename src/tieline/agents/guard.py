@@ -161,9 +161,10 @@ def _kept_terminal() -> Callable[[], None]:
 
 
 def _end_with_guard() -> Callable[[], None] | None:
-    """Return a function for a new process. After the call, the kernel ends that process if the guard is killed.
+    """Return a function that the program's new process must call first. `None` if the system is not Linux.
 
-    A program ends by SIGTERM as usual, and restores its terminal. Return `None` if the system is not Linux.
+    After this call, the kernel sends SIGTERM to the program if the guard is killed. So the program can still restore
+    its terminal.
     """
     try:
         prctl = ctypes.CDLL(None).prctl

@@ -85,7 +85,7 @@ class Record(Struct):
 
 @contextlib.contextmanager
 def locked_record(folder: Path, session: str) -> Iterator[Record]:
-    """Yield the record of a program's session, locked for one hook at a time. Write its changes to the file at exit.
+    """Yield the record of a program's session, locked for one hook at a time. At the end, write it to its file.
 
     `folder` holds the records, and `session` is the id of the session.
     """

@@ -337,7 +337,7 @@ def _now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
-    """Yield a started loopback (the local HTTP server of one run), and close it at exit.
+    """Yield a started loopback (the local HTTP server of one run), and close it at the end of the `with` block.
 
     `emit` is called with each activity event. `upstreams` are the base URLs of the APIs, by provider.
     """

@@ -71,7 +71,7 @@ class HubBackend:
 
 
 class RunnerBackend:
-    """Backend of an MCP server under `tieline run`: passes requests to the runner, which has the session with the hub."""
+    """Backend of an MCP server under `tieline run`: passes requests to the runner, which has a session with the hub."""
 
     def __init__(self, runner: RunnerClient) -> None:
         self._runner = runner

@@ -48,7 +48,7 @@ class Signals:
 
     @contextlib.contextmanager
     def handled_by(self, handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-        """Set the handler for signals until exit.
+        """Call `handle` for each signal that comes during the `with` block.
 
         The handler first gets the signals that came while there was no handler.
         """
@@ -64,7 +64,7 @@ class Signals:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Signals]:
-    """Catch the signals in `CAUGHT` until exit, and yield their receiver.
+    """Catch the signals in `CAUGHT` during the `with` block, and yield their receiver.
 
     Signals that this process ignores stay ignored.
     """

@@ -61,7 +61,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def run_folder(home: Path) -> Iterator[RunFolder]:
-    """Yield a new run folder in the hub's folder `home`, and remove it at exit.
+    """Yield a new run folder in the hub's folder `home`, and remove it at the end of the `with` block.
 
     First remove the folders that killed runs have left.
     """

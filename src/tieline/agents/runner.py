@@ -296,8 +296,8 @@ class _McpConnection:
     async def tell(self, frame: frames.McpNotification) -> bool:
         """Send a notification for the agent to the MCP server. Return false if the notification could not be sent.
 
-        Also store the notification in `unproved` until the agent's next tool call. Until then the agent may not have
-        seen it.
+        Also store the notification until the agent's next tool call, because the agent may not have seen it before. If
+        this connection ends first, another MCP server gets it.
         """
         if not await self.write(frame):
             return False
@@ -394,7 +394,7 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
     takes: Takes = anywhere,
     tell: Tell = lambda _text: None,
 ) -> AsyncIterator[Run]:
-    """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at exit.
+    """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at the end.
 
     `open_session` opens a new session when the old one has ended. `tools` is the name of a set of tools for the agent.
     With `upstreams` (base URLs of APIs) the run is traced: the program's API calls go through a local proxy. Without

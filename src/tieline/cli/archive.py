@@ -175,7 +175,7 @@ def unpack_archive(file: Path, home: Path) -> Checked:
 
 @contextlib.contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder in `folder`, and remove it at exit. First remove what killed processes have left."""
+    """Yield a temporary folder in `folder`, and remove it at the end. First remove those that killed processes left."""
     for left in folder.glob(f"{_STAGE}*"):
         with contextlib.suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -200,7 +200,7 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _locked(stage: Path) -> Iterator[None]:
-    """Lock the temporary folder `stage` until exit. Raise `BlockingIOError` if another process has locked it.
+    """Lock the temporary folder `stage` in the `with` block. Raise `BlockingIOError` if another process locked it.
 
     A process id in the folder's name could not replace the lock: in a container, a new process often has the id of the
     process before it.

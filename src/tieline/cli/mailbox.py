@@ -65,7 +65,7 @@ class Mailbox(Protocol):
         """Print the channels and their subscribers."""
 
     def whoami(self, *, json: bool) -> None:
-        """Print the name under which commands act, and the spool or relay (a server that serves a spool) that they use."""
+        """Print the name under which commands act, and the spool or relay (server that serves a spool) they work on."""
 
 
 class Stored(Protocol):

@@ -96,9 +96,10 @@ def kept_for(lake: "Lake", where: Mapping[str, str]) -> "LakeReader | None":
 
 
 def kept_sentence(reader: "LakeReader", when: str = "") -> str:
-    """Return a sentence with the limits of retention for a reader.
+    """Return a sentence for people: for how long the hub keeps rows that a reader has not read.
 
-    The sentence says which share of these limits "is used up". `when` replaces these three words.
+    It ends with the used share of these limits, such as "5% of that is used up". If `when` is given, it stands in place
+    of "is used up".
     """
     waits = f"{reader.wait_ms // _DAY_MS} days or {reader.wait_bytes >> 30} GiB"
     used = f"{reader.share:.0%} of that {when or 'is used up'}"

@@ -183,7 +183,7 @@ class Inbox:
         return self._head <= index < len(self._rungs) and self._rungs[index] == _HELD
 
     def is_held_at(self, offset: int) -> bool:
-        """True if the delivery of the message at this log offset is held: no session can read it before it is released."""
+        """True if the delivery of the message at this log offset is held, so that no session can read it yet."""
         if not self.held:
             return False
         key = self.find(offset)

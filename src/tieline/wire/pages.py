@@ -46,7 +46,7 @@ class Pages:
     def ask(self, fetch: Fetch, got: Callable[[Fetched], None]) -> None:
         """Request a page of the inbox from the hub. The callback `got` receives the page.
 
-        Allow only one request at a time.
+        Only one request may be open at a time.
         """
         assert not self.busy, "one at a time"
         self.busy = True

@@ -121,7 +121,8 @@ class Host(Struct, frozen=True, kw_only=True):
 class Server:
     """The running server of a protocol in one hub.
 
-    The hub calls the methods in the order below. A subclass may leave out any method.
+    The hub calls the methods in this order: `prepare`, `start`, `places`, `follow`, `welcome`, `stop`. A subclass may
+    leave out any method.
     """
 
     http: "HttpApp | None" = None

@@ -126,8 +126,8 @@ class AgentSession:
     async def keep(self, client: Client | None = None) -> None:
         """Keep a session with the hub open until this task is cancelled. Reconnect whenever the session ends.
 
-        `client` is the first session, if it is already open. Returns if the hub refuses the member for good, for example
-        because its token was revoked.
+        `client` is the first session, if it is already open. Returns if the hub refuses the member for good, for
+        example because its token was revoked.
         """
         try:
             while True:

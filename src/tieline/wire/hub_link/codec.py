@@ -7,7 +7,7 @@ it. The number is for the end of the link: it says how many frames its sender ha
 A command, reply, notice or message in an item is *packed*: the number of its type, and its fields in MessagePack. The
 number is the position of the type in `KINDS`, which is made from the unions of the contract. So a new command or reply
 needs no change here. MessagePack has no integers beyond 64 bits, but the data of a message may have some. A value with
-such an integer is packed as JSON, under the complement of its number.
+such an integer is packed as JSON, and the number of its type is replaced by `-1 - number`.
 """
 
 import functools
