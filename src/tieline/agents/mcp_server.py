@@ -7,7 +7,7 @@ runner that started the program; `stdio`, and the codec of MCP. The server pushe
 Programs wait only a few seconds for a server, also on a busy machine, and then work without its tools. So this module
 imports little. The official SDK would take most of the time until the first answer (docs/adr/0013-mcp-on-stdio.md).
 
-The server supports the handshake versions of MCP and the stateless ones (see `codec`). Each request shows which of the
+The server supports the versions of MCP with a handshake and the stateless ones. Each request shows which of the
 two its client uses. With a handshake version, the server pushes after the client has sent `initialized`, and a
 notification announces a changed tool list. With a stateless version, it pushes after the first request, and clients
 subscribe to such changes.

@@ -1,8 +1,8 @@
 """Regular backups of a running hub: runs `tieline backup` whenever a backup is due.
 
 Used by: `tieline serve`. Each backup runs in a process of its own, because compressing and checking in the hub's
-process would slow its threads. A backup is due when the last one is older than the configured time. A restart of the
-hub does not change that.
+process would slow its threads. A backup is due when the last one is older than the configured time, even if the hub was
+restarted since.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, or disconnect it.
 
 Used by: the command line. Uses: `agents.connection`, which makes Tieline's entries in a program's settings;
-`program_settings`, which changes the files; and `connect_canary`, which tests the connection. The command makes no
-member and writes no file before the user agrees.
+`program_settings`, which changes the files; and `connect_canary`, which tests the connection. `connect` makes no member
+and writes no file before the user agrees.
 """
 
 import contextlib

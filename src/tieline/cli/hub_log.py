@@ -1,7 +1,7 @@
 """The hub's own log: what it did and what failed, as lines of JSON in its home. `tieline logs` shows it.
 
-Used by: `serve`, which writes to the file in addition to stderr, and a person. Uses: one file, and one older file. So
-the log is there however the hub was started, and takes at most 16 MiB.
+Used by: `serve`, which writes to the log in addition to stderr, and a person. So the log is there however the hub was
+started. Uses: the current file of the log and one older file, which together take at most 16 MiB.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 Used by: the command line. Uses: a session with a running hub. The link has a token after its `#`, and a browser never
 sends that part. The console exchanges the token for a session, and after that the link is useless. With the key in the
 hub's home folder, the command can also make the owner of the hub a member. The link that the hub prints at its first
-start does the same.
+start also makes the owner a member.
 """
 
 import time

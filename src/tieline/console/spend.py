@@ -1,8 +1,9 @@
 """Spend: tokens and cost of model calls, per member and model, since a time within the last two days: `/api/spend`.
 
 Used by: the console's web page, for the cost of the present day. Uses: the stored activity that the caller may read.
-The pipeline's report is exact, but comes later; this sum is there at once. The numbers of calls that were read stay in
-memory. So a later request reads only new calls, and those of the last minutes again, because agents report late.
+The pipeline's report is exact, but comes later; this sum is there at once. The token counts of calls that were read
+stay in memory. So a later request reads only new calls, and those of the last minutes again, because agents report
+late.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """The broker (the hub's decision logic): handles every command, one after the other, and buffers the writes to commit.
 
-The caller is the local hub or a test. The broker uses the interface `Store` for durable storage. `handle`
-changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome (tell
-it to clients), with one exception. If no client waits for the commit, the caller may call `mark_published` and publish
-the outcome before the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails,
+The caller is the local hub or a test. The broker uses the interface `Store` for durable storage. `handle` changes
+memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome (tell it to
+clients), with one exception. If no client waits for the commit, the caller may call `mark_published` and publish the
+outcome before the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails,
 `roll_back` restores memory to the last state that was committed or published, and sessions stay open. If a command
-raises, only that command is refused; see `handle`.
+raises an exception, only that command is refused.
 
 The broker looks up the session of a command once, and passes both to the rule (method) for this kind of command. A rule
 gets the parts of memory that it works with, and never the broker itself.

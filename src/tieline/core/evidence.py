@@ -1,9 +1,9 @@
 """Evidence: proof that a delivery was written to a wire, read or handled.
 
-A session reports that deliveries of its own member were offered, seen, acknowledged, given up or claimed. Some wires
-cannot acknowledge. If a delivery went out on such a wire, a reply to its message counts as the acknowledgement, because
-the sender of the reply has read the message. This works only for recent messages, which the loop rule remembers. For
-older messages, every reply would cost a read from the store.
+A session reports that deliveries of its own member were offered, seen, acknowledged, given up or claimed. Some
+protocols have no acknowledgements. If a delivery went out by such a protocol, a reply to its message counts as an
+acknowledgement, because the sender of the reply has read the message. This works only for recent messages, which the
+loop rule remembers. For older messages, every reply would cost a read from the store.
 """
 
 from tieline.contract import command as c

@@ -1,6 +1,6 @@
 """Expiry: marks deliveries as `expired` when their time to live has passed.
 
-The broker calls this at the beginning of each batch. The heap of deadlines is part of the broker's memory. If a
+The broker calls this module at the beginning of each batch. The heap of deadlines is part of the broker's memory. If a
 delivery fails to expire, it is tried again after a delay, which doubles with each failure. Without the delay, the same
 delivery could fail in every batch, and no command could be decided.
 """

@@ -1,7 +1,7 @@
 """Followers: sessions that asked to be informed about each status change of a message's deliveries.
 
 The rules that move deliveries, escalate them, or end sessions call this module. The followers are kept in memory only.
-A rollback undoes the changes that the failed batch made here.
+A rollback undoes the changes that the failed batch made to the followers.
 """
 
 from collections.abc import Iterable

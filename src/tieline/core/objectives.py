@@ -1,6 +1,6 @@
 """Objectives: who may change them, and which data a change stores in one transaction.
 
-`TRANSITIONS` in the contract lists the allowed changes of status. `RIGHTS` here lists who may make a change. One
+`TRANSITIONS` in the contract lists the allowed changes of status. `RIGHTS` below lists who may make a change. One
 transaction stores the changed objective, an entry of its event log, a row of the main log, and one lifecycle message
 with its deliveries. If a session takes no part in an objective and has no permission for objectives, it gets the same
 refusal as for an unknown id.

@@ -1,4 +1,4 @@
-"""Outages of a store that is on another machine or in another process: it does not answer, and comes back later.
+"""Outages of a store on another machine or in another process: for a while, the store does not answer.
 
 Used by: stores that are in a database server, and the local hub. During an outage, a call to the store waits until the
 server is back, and the hub goes on serving its clients. The broker does not notice the outage: the call returns later,

@@ -1,6 +1,6 @@
 """The outcome of a batch of commands: the replies, and the news for other sessions.
 
-It is published (told to clients) after the commit.
+The caller of the broker publishes the outcome (tells it to clients) after the commit.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Readers of a log: their positions, and the rows that retention (the deletion of old rows) must keep for them.
 
 Retention keeps rows for the slowest reader, but not for ever. It deletes unread rows when they are too old or when the
-database is too large. People are told once before that. The hub counts, for each reader, the rows that were deleted
+database is too large. Before that, people are told once. The hub counts, for each reader, the rows that were deleted
 before the reader read them, so that every reader can know what it missed. Each log has its own readers, in its own
 store. The broker uses this module for the main log, and the journal for the activity log.
 """

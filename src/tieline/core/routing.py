@@ -1,4 +1,4 @@
-"""Routing: finds the recipients of a message. Members who join later do not get the message."""
+"""Routing: finds the recipients of a message. Members who join a channel or the hub later do not get the message."""
 
 from collections.abc import Collection, Sequence
 

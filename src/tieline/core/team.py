@@ -1,6 +1,6 @@
 """The rules for the team (its name, directive, context, presets and aliases) and for the data of members.
 
-These data are the permissions, title, description and instructions of a member, and if it is busy.
+The data of a member are its permissions, title, description and instructions, and if it is busy.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""The hub's certificate for TLS: files of its owner, or one that the hub makes and signs itself.
+"""The hub's certificate for TLS: in files that the hub's owner provides, or made and signed by the hub itself.
 
 Used by: the code that assembles the hub. Uses: files, and `x509` to make a certificate or to read the names in one.
 The hub's own certificate is made once for each home and kept there, because clients that joined know its fingerprint.

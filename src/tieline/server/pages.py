@@ -1,7 +1,7 @@
 """The pages of the hub itself on its HTTP port: `/healthz`, and `/metrics` for Prometheus.
 
-Used by: the code that assembles the hub. Uses: the local hub. These pages answer every request that no application
-wants: those at any other path get 404.
+Used by: the code that assembles the hub. Uses: the local hub. Requests that no other application serves come to these
+pages. A request for any other path gets status 404.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The reply to one command, awaited: the same for every implementation of the interface `Hub`."""
+"""Submits one command and waits for its reply, in the same way for every implementation of the interface `Hub`."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 Used by: the hub, for reports that come over HTTP, and a pipeline on the hub's machine, which stores its report itself,
 so that it also does that while no hub runs. The lake (the pipeline's tables) may be anywhere. A report is stored as it
-came, and only whole: a new report replaces the one before it, unless that one is newer.
+came, and only whole: a new report replaces the stored one, unless the stored one is newer.
 """
 
 import threading

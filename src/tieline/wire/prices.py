@@ -1,8 +1,8 @@
 """Prices of models: US dollars for a million tokens, by prefix of the model's name.
 
 Used by: the pipeline, for its tables, and the hub's console, for the cost of the present day. List prices change, and
-contracts differ. So a file `prices.json` in the lake, in the same format as `PRICES`, replaces the prices here. A model
-without a price costs nothing here, and its calls are counted as unpriced.
+contracts differ. So a file `prices.json` in the lake, in the same format as `PRICES`, replaces `PRICES`. The calls of a
+model without a price cost nothing, and are counted as unpriced.
 """
 
 import json

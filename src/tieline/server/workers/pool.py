@@ -1,4 +1,4 @@
-"""The workers of a hub, seen from the hub's process: starts them, hands connections over, starts dead ones again.
+"""The workers of a hub, seen from the hub's process: starts them, hands connections over, replaces dead workers.
 
 Used by: the code that assembles the hub. Uses: processes of `tieline.server.workers.process`, a control line to each,
 and the server of the links. The hub's process listens at all doors. A new connection goes to the worker with the fewest

@@ -2,7 +2,7 @@
 
 Used by: the hub's process, which starts it with one end of the control line. Uses: the hub, over a link; the doors that
 the hub's process opens; and servers of protocols that may run in workers. A worker has no store and no data of its own.
-It ends when the hub's process ends, and when its link is over: the hub then starts a new one.
+It ends when the hub's process ends. It also ends when its link is over; the hub then starts a new worker.
 """
 
 import asyncio

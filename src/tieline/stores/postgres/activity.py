@@ -1,6 +1,6 @@
 """The activity log in PostgreSQL: its own tables, and its own connection and transactions.
 
-The journal uses it, on one thread.
+The journal uses this store, on one thread.
 """
 
 from collections.abc import Iterator, Sequence

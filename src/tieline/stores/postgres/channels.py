@@ -1,4 +1,4 @@
-"""Channels in the PostgreSQL store: the part of `core.store` for channels, in the transactions of the store."""
+"""Channels in the PostgreSQL store: implements `ChannelStore`, and writes in the transactions of the store."""
 
 import msgspec
 

@@ -1,8 +1,8 @@
 """One connection to PostgreSQL, for one thread: buffered writes, one transaction per commit, and reads in between.
 
-The stores of this package use it. Writes wait in a queue. The connection sends them together, without waiting for each
-answer, when a read must see them or when the store commits. So a batch usually costs one round trip and one disk sync
-of the database server.
+The stores of this package use this module. Writes wait in a queue. The connection sends them together, without waiting
+for each answer, when a read must see them or when the store commits. So a batch usually costs one round trip and one
+disk sync of the database server.
 """
 
 import hashlib

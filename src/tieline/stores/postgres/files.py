@@ -1,6 +1,6 @@
 """The catalogue of files and the bytes of files in PostgreSQL, and documents that the hub keeps as a whole.
 
-The services that serve files use it, on one thread. The SQL statements are in `files.sql`.
+The services that serve files use this module, on one thread. The SQL statements are in `files.sql`.
 """
 
 import tempfile

@@ -1,9 +1,9 @@
 """The search index in PostgreSQL: the words of each message as a `tsvector`, with an index of PostgreSQL.
 
-The searcher uses it, on one thread and on its own connection. Committed messages are indexed later, some at a time, so
-a write never waits for the index. Messages are split into words here and not by PostgreSQL, whose parser splits host
-names, numbers and words with hyphens in other ways than SQLite's index does. PostgreSQL finds the messages that have
-all words. Words of a phrase must also stand side by side, which is checked here.
+The searcher uses this index, on one thread and on its own connection. Committed messages are indexed later, some at a
+time, so a write never waits for the index. Messages are split into words here and not by PostgreSQL, whose parser
+splits host names, numbers and words with hyphens in other ways than SQLite's index does. PostgreSQL finds the messages
+that have all words. Words of a phrase must also stand side by side, which is checked here.
 """
 
 import re

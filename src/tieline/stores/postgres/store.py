@@ -1,8 +1,8 @@
 """The PostgreSQL store: buffered writes, with one transaction and usually one round trip per commit.
 
-The broker (the hub's decision logic) uses it, on one thread. The SQL statements are in `queries.sql`, and the schema is
-in `schema/`. Only one hub writes at a time. It holds a lock of the database, and each commit checks that the hub may
-still write.
+The broker (the hub's decision logic) uses this store, on one thread. The SQL statements are in `queries.sql`, and the
+schema is in `schema/`. Only one hub writes at a time. It holds a lock of the database, and each commit checks that the
+hub may still write.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """The activity log in its own database file, `activity.db`, with its own connection, writer and disk sync.
 
-The journal uses it, on one thread. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
+The journal uses this store, on one thread. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
 """
 
 import heapq

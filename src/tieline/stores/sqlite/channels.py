@@ -1,4 +1,4 @@
-"""Channels in the SQLite store: the part of `core.store` for channels. It writes in the transactions of the store."""
+"""Channels in the SQLite store: implements `ChannelStore`, and writes in the transactions of the store."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

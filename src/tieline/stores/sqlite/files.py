@@ -1,7 +1,7 @@
 """The catalogue of files in its own database file, `files.db`.
 
-The services that serve files use it, on one thread. The SQL statements are in `files.sql`, and the schema is in
-`schema/`.
+The services that serve files use this module, on one thread. The SQL statements are in `files.sql`, and the schema is
+in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Objectives in the SQLite store: the part of `core.store` for objectives, in the transactions of the store."""
+"""Objectives in the SQLite store: implements `ObjectiveStore`, and writes in the transactions of the store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice

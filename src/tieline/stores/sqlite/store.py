@@ -1,7 +1,7 @@
 """The SQLite store: buffered writes, with one transaction and one disk sync per commit.
 
-The broker (the hub's decision logic) uses it, on one thread. The data are in `tieline.db`. The activity log has its own
-file and its own writer. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
+The broker (the hub's decision logic) uses this store, on one thread. The data are in `tieline.db`. The activity log has
+its own file and its own writer. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
