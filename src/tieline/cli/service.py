@@ -271,6 +271,8 @@ def _try_program(program: str, account: pwd.struct_passwd) -> None:
             group=account.pw_gid,
             extra_groups=groups,
             cwd="/",
+            # As systemd starts it: without the variables of the person who installs it.
+            env={"PATH": os.defpath, "HOME": account.pw_dir},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
