@@ -208,6 +208,11 @@ async def test_letters_open_pages_and_a_question_mark_shows_the_keys(there: Offi
     await expect(page.get_by_role("heading", name="Home", level=1)).to_have_count(1)
     await page.keyboard.press("Escape")
     await expect(keys).to_have_count(0)
+    # It does not stay over another page, to which the browser goes back.
+    await page.keyboard.press("?")
+    await expect(keys).to_be_visible()
+    await page.go_back()
+    await expect(keys).to_have_count(0)
     await page.goto(f"{there.url}/#/talk/%40alice")
     box = page.get_by_label("Say something to @alice")
     await box.press_sequentially("go? g m /")
@@ -288,7 +293,17 @@ async def test_menus_and_what_they_open_give_the_focus_back(there: Office) -> No
     await walk(page, page.get_by_role("button", name="Copy as curl"))
     await page.keyboard.press("Escape")
     await expect(share).to_be_focused()
-    await expect(page.get_by_role("button", name="Copy as curl")).to_be_hidden()
+    copies = page.get_by_role("button", name="Copy as curl")
+    await expect(copies).to_be_hidden()
+    # Also when the focus goes on, and when something else is pressed.
+    await page.keyboard.press("Enter")
+    await expect(copies).to_be_visible()
+    await page.keyboard.press("Shift+Tab")
+    await expect(copies).to_be_hidden()
+    await share.click()
+    await expect(copies).to_be_visible()
+    await page.get_by_role("heading", level=1).click()
+    await expect(copies).to_be_hidden()
 
 
 async def test_who_comes_with_tab_skips_to_the_page(there: Office) -> None:

@@ -1,5 +1,5 @@
 // Ways to take along what one looks at: its address, the same as a command or a request, and a conversation as a file.
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { type Asks, asCommand, asCurl, asksOf } from "./asks.ts";
 import { everythingAt } from "./backlog.ts";
 import { type Exported, asJson, asMarkdown, fileName } from "./exported.ts";
@@ -36,6 +36,12 @@ interface Props {
 
 export function Share({ asks = asksOf(where.value, seesAll.value, Date.now()), place }: Props) {
   const box = useRef<HTMLDetailsElement>(null);
+  // A touch beside it closes it: not every browser gives the focus to what is touched.
+  useEffect(() => {
+    const touched = ({ target }: Event) => closeBut(box.current, target);
+    addEventListener("pointerdown", touched);
+    return () => removeEventListener("pointerdown", touched);
+  }, []);
   const close = () => {
     if (!box.current?.open) return;
     box.current.open = false;
@@ -61,9 +67,7 @@ export function Share({ asks = asksOf(where.value, seesAll.value, Date.now()), p
         event.stopPropagation();
         close();
       }}
-      onFocusOut={(event) => {
-        if (box.current && !box.current.contains(event.relatedTarget as Node | null)) box.current.open = false;
-      }}
+      onFocusOut={({ relatedTarget }) => closeBut(box.current, relatedTarget)}
     >
       <summary>Share</summary>
       <div role="group" aria-label="Share">
@@ -75,6 +79,11 @@ export function Share({ asks = asksOf(where.value, seesAll.value, Date.now()), p
       </div>
     </details>
   );
+}
+
+/** Close a menu if something outside of it was touched or got the focus. */
+function closeBut(box: HTMLDetailsElement | null, target: EventTarget | null): void {
+  if (box && target instanceof Node && !box.contains(target)) box.open = false;
 }
 
 /** Save a conversation as a file: everything of it, and not only what was loaded. */
