@@ -24,6 +24,8 @@ async def test_what_agents_say_on_three_protocols_is_seen_as_it_happens(there: O
     await expect(rows.nth(1)).to_contain_text("warning")
     await expect(rows.nth(2)).to_contain_text("(unverified)")
     await expect(rows.locator(".wire")).to_have_text(["tieline", "ac7", "agent-channels"])
+    # A long name of the sender leaves room for the place.
+    assert await rows.nth(2).locator(".to").evaluate("one => one.scrollWidth - one.clientWidth") <= 0
 
 
 async def test_the_tail_can_be_paused_and_filtered_and_goes_on_where_it_was(there: Office) -> None:
