@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Return the result of MCP's `tools/list`."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call this tool, and return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
+        """Call the tool `name`. Return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
 
 
 class HubBackend:
@@ -63,7 +63,7 @@ class HubBackend:
         return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call this tool, and return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
+        """Call the tool `name`. Return the result of MCP's `tools/call`. Raises `Invalid` for a wrong call."""
         try:
             return result_of(await self._agent_session.call_tool(name, arguments))
         except UnknownTool as error:

@@ -190,7 +190,7 @@ class WaitingCommands:
     def take(self, answer: Answer | InboxRemoved) -> None:
         """Handle the answer of an external inbox to the open question, or the news that no answer will come.
 
-        The answer may also be a late answer to an earlier question. See `_take_late`.
+        The answer may also be a late answer to an earlier question.
         """
         question = self._question
         if isinstance(answer, InboxRemoved):

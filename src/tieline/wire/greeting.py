@@ -68,7 +68,7 @@ class Greeting(Generic[_Frame]):
     def open(self, attach: Attach, opened: Callable[[Attached | Refusal], None]) -> None:
         """Open the session of a client that has identified itself. The callback `opened` gets the result.
 
-        Until the session is open, nothing is read from the client, unless early bytes are allowed (see `early`).
+        Until the session is open, nothing is read from the client, unless early bytes are allowed (`early_bytes_max`).
         """
         self._forget_deadline()
         self.phase = Phase.OPENING

@@ -316,7 +316,7 @@ class PostgresConnection:
     # Reads.
 
     def select(self, name: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of the statement with this name. Buffered writes must be sent before; see `flush`."""
+        """Return the rows of the statement with this name. Call `flush` before, so that they show buffered writes."""
         self._renew()
         while True:
             try:
