@@ -138,8 +138,8 @@ async def run_claude_code(run: Run, arguments: Sequence[str], *, tell: Callable[
     """Run Claude Code on this terminal until it ends, and return its exit code.
 
     Raises `NotStarted` if the program is not found or the user's settings are not valid. With `ask`, Claude Code asks
-    its user before it uses the hub's tools. `tell` prints a line for the user before the
-    start.
+    its user before it uses the hub's tools. `tell` prints a line for the user before
+    the start.
     """
     form = hooks.FORMS[hooks.Program.CLAUDE_CODE]
     named = run.environment.get(form.path_variable) or form.executable

@@ -94,10 +94,10 @@ class McpClient:
 async def open_server(
     command: Sequence[str], variables: Mapping[str, str], errors: IO[Any]
 ) -> AsyncIterator[McpClient]:
-    """Start an MCP server by its command, open a session with it, and yield the client. At exit, end the server.
+    """Start an MCP server by its command, open a session with it, and yield the client. At the end, end the server.
 
     The environment of the server has only the `variables`. The server writes its error output into the file `errors`.
-    Raises `ServerFailed`, and `OSError` if the command cannot be run.
+    Raises `OSError` if the command cannot be run, and `ServerFailed` if the session cannot be opened.
     """
     process = await asyncio.create_subprocess_exec(
         *command,

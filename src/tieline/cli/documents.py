@@ -311,7 +311,7 @@ class LakeState(Struct, frozen=True):
     """The newest commit of a lake: its tables, and the number of log rows that are not in the lake yet (`waiting`).
 
     Without a hub, `waiting` is `null`. `reader` is `null` if the hub does not know the lake yet. `changed` is `null` if
-    the lake was made from this hub's log; otherwise it says how one sees that the log is another one.
+    the lake was made from this hub's log; otherwise it is a sentence that says why the log must be another one.
     """
 
     lake: str

@@ -246,8 +246,8 @@ async def _tools_loaded(run_folder: str | None) -> None:
 async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
     """Return the hook's answer with the unread messages, and record which messages it shows or only names.
 
-    Messages that a hook has shown are left out. A message that is too long to show is named by its id. The result is
-    empty if the answer has no message that a hook has not shown or named before.
+    Messages that a hook has shown are left out. A message that is too long to show is named by its id. If the answer
+    would only name messages that were named before, the result is empty.
     """
     with _record(link, question) as record:
         # Read under the lock. Otherwise another hook could record a message that is not in `items`, and `_sorted` would

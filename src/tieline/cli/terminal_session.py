@@ -298,7 +298,7 @@ class TerminalSession:
     async def keep(self, client: Client) -> None:
         """Carry messages between the hub and the program, and reconnect after restarts of the hub.
 
-        `client` is the first session. Return if the hub refuses a session.
+        `client` is the first session. This method returns only if the hub refuses to open a session.
         """
         while True:
             self._client = client

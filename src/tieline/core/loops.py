@@ -397,9 +397,9 @@ class Loops:
         return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
-        """Return true if people have had no hub message of the kind `what` about this chain of messages yet.
+        """Return true if no hub message of the kind `what` was sent to people about this chain of messages yet.
 
-        This call also notes that they get it, so the next call returns false.
+        Call this only to send such a message: the next call with the same chain and kind returns false.
         """
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False

@@ -77,7 +77,7 @@ def step_at(at_ms: int) -> int:
 
 
 def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rejected:
-    """Check a code against a secret, and return if the code is right.
+    """Check a code against a secret, and return the result.
 
     `last_step` is the time step of the last used code. Codes of this step and of earlier steps are refused. The check
     takes the same time for every code of six digits, right or wrong.

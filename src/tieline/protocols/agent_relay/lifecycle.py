@@ -386,7 +386,7 @@ class Memory:
         return topics
 
     def receive(self, delivery_id: str, topic: str, peer: str, seq: int) -> Novelty:
-        """Remember a received delivery. Return if the delivery is new, known or already acknowledged.
+        """Remember a received delivery. Return its state before this call: new, known, or already acknowledged.
 
         `seq` is the delivery's number in the stream of the topic `topic` from the sender `peer`.
         """

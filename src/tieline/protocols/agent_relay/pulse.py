@@ -35,7 +35,7 @@ class Pulse:
         self._asked = False
 
     def check(self, now: float) -> Verdict:
-        """Return if the client is alive, silent or dead.
+        """Return the state of the client: alive, silent or dead.
 
         `SILENT` is returned once, until the client sends something again.
         """
