@@ -296,8 +296,8 @@ class _McpConnection:
     async def tell(self, frame: frames.McpNotification) -> bool:
         """Send a notification for the agent to the MCP server. Return false if the notification could not be sent.
 
-        Also store the notification until the agent's next tool call, because the agent may not have seen it before. If
-        this connection ends first, another MCP server gets it.
+        Also store the notification until the agent's next tool call, which proves that the agent has seen it. If this
+        connection ends first, another MCP server gets the notification.
         """
         if not await self.write(frame):
             return False

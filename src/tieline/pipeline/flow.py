@@ -183,7 +183,7 @@ class Flow:
         self._commit_changes(batch, {name: job for name, job in jobs.items() if names.get(name, {name}) - empty})
 
     def _commit_changes(self, batch: _Batch, jobs: Mapping[str, Callable[[], _Change]]) -> None:
-        """Change all tables that do not have the batch yet in one Spark query, and commit each of them.
+        """In one Spark query, change all tables that do not have the batch yet. Then commit each of these tables.
 
         For each table, `jobs` has a function. The function returns the change of the table.
         """

@@ -137,8 +137,8 @@ class RelayServer(Server):
     def _announce(self, newcomer: RelayConnection) -> None:
         """Send the notice AGENT_READY about the agent `newcomer` to all other agents.
 
-        Some agents wait until another agent is ready. But if too many agents are connected, only send the notice if the
-        HELLO of `newcomer` has `cli` or `task`.
+        Some agents wait until another agent is ready. But if very many agents are connected, the notice is sent only if
+        the HELLO of `newcomer` has `cli` or `task`.
         """
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about or len(self.connections) <= _LISTENERS_MAX:
