@@ -32,6 +32,7 @@ from bench import (
     store,
     syncs,
     wake,
+    workers,
     year,
 )
 from bench.context import Context
@@ -57,9 +58,10 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "pipeline": pipeline.measure,
     "service": service.measure,
     "store": store.measure,
+    "workers": workers.measure,
     "year": year.measure,
 }
-ON_REQUEST = frozenset({"growth", "pipeline", "service", "store", "year"})
+ON_REQUEST = frozenset({"growth", "pipeline", "service", "store", "workers", "year"})
 """Benchmarks that take longer than all others together; they run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """This folder is ignored by git, and is on the disk of the repository; a temporary folder may be in memory."""

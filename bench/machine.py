@@ -43,15 +43,20 @@ def read_cpu(pid: int) -> Cpu:
     return Cpu(main, others)
 
 
+def read_children(pid: int) -> list[int]:
+    """Ids of the processes that a process has started and that still run."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
 def read_family_cpu(pid: int) -> float:
     """Seconds of processor time of a process and its children so far, also of those that have ended."""
     ticks = 0
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for process in (str(pid), *children):
+    for process in (pid, *read_children(pid)):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             # After the name, which may have spaces: user, system, and for the parent those of its ended children.
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11 : 15 if process == str(pid) else 13]))
+            ticks += sum(map(int, fields[11 : 15 if process == pid else 13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
