@@ -192,10 +192,9 @@ def _unit(service: Service, home: Path | None, options: tuple[str, ...], run_as:
 
 
 def _backups(home: Path, given: dict[str, Any]) -> Path | None:
-    """Return the folder of regular backups that is outside of the home; `None` if there is none.
+    """Return the folder for regular backups; `None` if no folder is set, or if it is inside the hub's home.
 
-    `given` has the values of the options of `tieline serve`. The configuration file is used for options without a
-    value.
+    An option in `given` (the options of `tieline serve`) has priority over the configuration file.
     """
     from tieline.server.config import BackupSection, ConfigError, load_config
     from tieline.wire.home import CONFIG_FILE

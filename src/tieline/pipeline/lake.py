@@ -102,7 +102,10 @@ class Commit(Struct, frozen=True):
     """Hash of the last row that was read from the main log. A later run compares it, to detect another log."""
 
     def missed(self) -> dict[str, int]:
-        """Return the numbers of `messages`, `activity` and other `rows` that the hub deleted before they were read."""
+        """Return how many rows of the log the hub deleted before the pipeline read them.
+
+        The keys are `messages`, `activity`, and `rows` for all others.
+        """
         return {name: self.counts[f"missed_{name}"] for name in MISSED if self.counts.get(f"missed_{name}")}
 
     def unerased(self) -> int:

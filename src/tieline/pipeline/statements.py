@@ -22,5 +22,8 @@ def statement(name: str, **parts: object) -> str:
 
 
 def rows_of(name: str, **parts: object) -> str:
-    """Return the SQL text of the statement `name` in parentheses, so that it can stand for its rows in another one."""
+    """Return the SQL statement `name` in parentheses, for use as a subquery in another statement.
+
+    `parts` are the values of its placeholders.
+    """
     return f"({statement(name, **parts)})"

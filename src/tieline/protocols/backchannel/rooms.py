@@ -104,10 +104,11 @@ class NoRoom:
         return self._relay.serves(scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request to a room that does not exist, with the same text as backchannel's first implementation.
+        """Answer a request that names a room that does not exist.
 
-        The status is 404 for a registration, and 401 for other requests. A request that concerns the whole relay is
-        passed on to the relay instead.
+        If the request concerns the whole relay (the server of all rooms), it is passed on to the relay. Otherwise it
+        is refused, with 404 for a registration and 401 for all others, and with the text of backchannel's first
+        implementation.
         """
         path = "/" + scope["path"].lstrip("/")
         if (scope["method"], path) in _WITHOUT_ROOM:
