@@ -107,6 +107,18 @@ class Office:
             await context.close()
 
 
+async def until(page: Page, expression: str, arg: Any = None) -> Any:
+    """Evaluate an expression of JavaScript until it is true. Return its last value.
+
+    Playwright's own `wait_for_function` does it inside the page, where the console's security policy forbids it.
+    """
+    async with asyncio.timeout(30):
+        while True:
+            if value := await page.evaluate(expression, arg):
+                return value
+            await page.wait_for_timeout(20)
+
+
 @contextlib.asynccontextmanager
 async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[Office]:
     """Start a hub with the members root, alice and bob. Check at the end that no page had an error."""

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.e2e.browsers import Office, faults, office
+from tests.e2e.browsers import Office, faults, office, until
 from tests.e2e.reports import REPORT, leave
 from tests.server.hubs import HubHarness
 from tieline.contract.message import Priority
@@ -212,4 +212,4 @@ async def test_the_theme_is_the_persons_choice(there: Furnished) -> None:
     await page.get_by_label("Theme").select_option("system")
     assert await page.evaluate(back) == "rgb(255, 255, 255)"
     await page.emulate_media(color_scheme="dark")
-    await page.wait_for_function(f"{back} === 'rgb(20, 23, 26)'")
+    await until(page, f"{back} === 'rgb(20, 23, 26)'")

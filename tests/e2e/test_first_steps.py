@@ -17,7 +17,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.cli.hub_process import TIELINE, environment
-from tests.e2e.browsers import Office, faults, office
+from tests.e2e.browsers import Office, faults, office, until
 from tieline.agents.mcp_client import McpClient, open_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -83,8 +83,7 @@ async def copied(page: Page, step: Locator) -> str:
     # The page still says that it copied the command before.
     await page.evaluate("navigator.clipboard.writeText('')")
     await step.get_by_role("button", name="Copy").click()
-    text = await page.wait_for_function("navigator.clipboard.readText()")
-    return str(await text.json_value())
+    return str(await until(page, "navigator.clipboard.readText()"))
 
 
 async def test_the_three_commands_connect_an_agent_and_each_mark_comes_when_it_is_done(

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, FloatRect, Locator, Page, expect
 
-from tests.e2e.browsers import Office, office
+from tests.e2e.browsers import Office, office, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -94,7 +94,8 @@ async def test_an_alarm_is_one_line_that_is_put_away_and_the_first_message_is_in
     for path, first in (("#/talk/%23general", ".turn"), ("#/live", ".row")):
         await page.goto(f"{there.url}/{path}")
         # Some messages are whole between the bars, and nothing was scrolled by hand.
-        await page.wait_for_function(
+        await until(
+            page,
             """first => [...document.querySelectorAll(first)].filter((one) => {
                 const { top, bottom, left } = one.getBoundingClientRect();
                 const hit = document.elementFromPoint(left + 20, (top + bottom) / 2);
@@ -139,7 +140,8 @@ async def above(page: Page, box: Locator, height: int) -> None:
     """Wait until the box to write in and its button are above this height."""
     for one in (box, page.get_by_role("button", name="Send")):
         await expect(one).to_be_visible()
-        await page.wait_for_function(
+        await until(
+            page,
             "([one, height]) => one.getBoundingClientRect().top >= 0 && one.getBoundingClientRect().bottom <= height",
             arg=[await one.element_handle(), height],
         )
@@ -155,7 +157,7 @@ async def test_the_title_and_the_icon_have_the_number_of_what_waits(there: Offic
     alice = await there.there.join("alice")
     await alice.send("@bob", "one more")
     await expect(page).to_have_title("(31) Tieline")
-    await page.wait_for_function("window.badge === 31")
+    await until(page, "window.badge === 31")
 
 
 async def test_a_phone_can_install_the_page(there: Office) -> None:

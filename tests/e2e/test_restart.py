@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, WebSocketRoute, expect
 
-from tests.e2e.browsers import ALL, Office
+from tests.e2e.browsers import ALL, Office, until
 from tests.faults.processes import SOAK, HubProcess
 from tieline.client import connect
 from tieline.contract.member import MemberKind
@@ -92,7 +92,7 @@ async def whole(page: Page, of: str, first: str) -> list[str]:
     """
     box = page.locator(".list")
     # Older messages are read when the list is scrolled to the top.
-    await page.wait_for_function(AT_BEGINNING, arg=[of, first])
+    await until(page, AT_BEGINNING, [of, first])
     keys: dict[str, str] = {}
     while True:
         await page.evaluate(DRAWN)
