@@ -143,8 +143,8 @@ class PostgresConnection:
         self._closed = False
         self.schema = schema
         self.place = place_of(url)
-        # Writes that were not sent yet, and those that were sent since the last commit: the name of the statement, and
-        # its values.
+        # Writes that were not sent yet: the name of the statement, and its values. With `recover`, also those that were
+        # sent since the last commit.
         self._queue: list[_Write] = []
         self._sent: list[_Write] = []
         # A function that opens a lost connection again in the middle of a call. It gets the error, and true for a
@@ -259,7 +259,8 @@ class PostgresConnection:
     def _send(self, *, commits: bool) -> None:
         queue, self._queue = self._queue, []
         self._renew()
-        self._sent += queue
+        if self.recover is not None:
+            self._sent += queue
         try:
             self._transmit(queue, commits=commits)
         except DiskError as error:
