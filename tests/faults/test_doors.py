@@ -287,16 +287,17 @@ def accepted_since(doors: list[Door], before: dict[str, int]) -> bool:
     return all(count >= before[protocol] + 2 for protocol, count in counts(doors).items())
 
 
-def is_whole(recipient: Door, doors: list[Door]) -> bool:
-    """Return true if a recipient got every message accepted for it. Fail if it got a message that was never sent."""
+def missing(recipient: Door, doors: list[Door]) -> dict[str, list[int]]:
+    """Return the accepted messages that a recipient did not get, by sender. Fail if it got one that was never sent."""
+    found = {}
     for door in doors:
         accepted = set(door.accepted.get(recipient.recipient, ()))
         heard = set(recipient.heard.get(door.sender, ()))
-        if not accepted <= heard:
-            return False
         extra = heard - accepted - door.unknown.get(recipient.recipient, set())
         assert not extra, f"{recipient.recipient} heard {extra} of {door.sender}, which were never said"
-    return True
+        if accepted - heard:
+            found[door.sender] = sorted(accepted - heard)
+    return found
 
 
 async def backlog(place: Place, door: Door) -> int:
@@ -322,7 +323,11 @@ async def conclude(
     async with asyncio.timeout(120):
         await asyncio.gather(*talking)
     for door in doors:
-        await until(partial(is_whole, door, doors), seconds=120)
+        try:
+            await until(lambda: not missing(door, doors), seconds=120)  # noqa: B023
+        except AssertionError as error:
+            lines = [f"{await backlog(place, one)} wait for {one.recipient}; {missing(one, doors)}" for one in doors]
+            raise AssertionError("not heard: " + "\n".join(lines)) from error
     async with asyncio.timeout(60):
         while not await is_empty(place, doors):
             pass
