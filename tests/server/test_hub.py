@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.server.hubs import ALONE, bodies, running_hub, take
+from tests.stores.postgres_server import on_postgres
 from tieline import __version__
 from tieline.client import HubUnreachable, connect
 from tieline.server.config import ConfigError
@@ -46,6 +47,7 @@ def broker_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "broker"]
 
 
+@pytest.mark.skipif(on_postgres(), reason="it is about the files of a home that has the whole store")
 async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> None:
     async with running_hub(folder) as there:
         running = read_running(folder)
@@ -65,6 +67,7 @@ async def test_a_hub_says_where_it_is_once_everything_listens(folder: Path) -> N
         }
 
 
+@pytest.mark.skipif(on_postgres(), reason="it is about the files of a home that has the whole store")
 async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -> None:
     async with running_hub(folder) as there:
         await there.add("alice")

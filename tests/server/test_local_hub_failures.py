@@ -10,6 +10,7 @@ from tests.core.doubles import content
 from tests.server.hubs import ALONE, running_hub, until
 from tests.server.offices import KEY, Ear, Office
 from tests.server.stores import StubbornStore
+from tests.stores.postgres_server import on_postgres
 from tieline.client import HubRefused
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, MessageId
@@ -19,6 +20,7 @@ from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Done, Fetched, History, Reply, Roster
 from tieline.core.store import DamagedError, DiskError, StoreError
+from tieline.stores.postgres.activity import PostgresActivity
 from tieline.stores.sqlite import SqliteActivity
 
 
@@ -289,7 +291,7 @@ async def test_a_redaction_that_cannot_erase_activity_is_refused_and_can_be_repe
         await alice.record_activity({"kind": "tool", "said": "I send a leaked password"})
         sent = await alice.send("@bob", "a leaked password")
         with monkeypatch.context() as patched:
-            patched.setattr(SqliteActivity, "erase", fail)
+            patched.setattr(PostgresActivity if on_postgres() else SqliteActivity, "erase", fail)
             with pytest.raises(HubRefused, match="the disk is full"):
                 await operator.redact(sent.id, "a password")
         assert [message.body for message in await alice.history()] == ["a leaked password"]

@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from tests.interop.rooms import Intruder
 from tests.protocols.backchannel.relays import ROOM, Agent, Room, room
 from tests.server.hubs import HubHarness, running_hub, until
+from tests.stores.postgres_server import on_postgres
 from tieline.cli.offline import OfflineHub
 from tieline.client import HubRefused, connect
 from tieline.core.store import StoreError
@@ -413,6 +414,7 @@ async def test_a_room_that_lost_its_store_is_opened_again_and_the_hub_goes_on(co
     assert not local_hub.failure.done()
 
 
+@pytest.mark.skipif(on_postgres(), reason="it is about the files of a home that has the whole store")
 async def test_a_token_that_is_made_while_no_hub_runs_leads_to_its_room_too(folder: Path) -> None:
     async with room(folder / "h", ac7=True) as common:
         lobby = await make(common.url)
