@@ -36,10 +36,14 @@ MADE = {
 }
 """Pages made from the code: path in the site → the function of `docs_reference` that returns the text."""
 
-_FENCE = re.compile(r"^(?P<mark>`{3,}|~{3,}).*?^(?P=mark)[ ]*$", re.MULTILINE | re.DOTALL)
+MADE_FILES = ("llms.txt", "SKILL.txt", "openapi.json", "json-schema.json")
+"""Files made from the code, beside the pages. Pages can link to them."""
+
+# Code and marks in a list are indented.
+_FENCE = re.compile(r"^[ ]*(?P<mark>`{3,}|~{3,}).*?^[ ]*(?P=mark)[ ]*$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
 _LINK = re.compile(r"(?P<bang>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<path>[^)\s]+)\)")
-_COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"^[ ]*<!--.*?-->[ ]*\n?", re.MULTILINE | re.DOTALL)
 # A word in angle brackets, such as <home>, which a browser would take for an element. Some are meant as elements.
 _BRACKETS = re.compile(r"<(?!br>|!--|/?(?:div|figure|figcaption)\b)(?=[A-Za-z])")
 _DRAWING = re.compile(r"^```mermaid\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -104,7 +108,7 @@ def _cut(text: str, code: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
 def _replacement(source: str, places: dict[str, str]) -> Callable[[re.Match[str]], str]:
     """Return the function that replaces a link of a page by a link within the site."""
     here = Path(places[source]).parent
-    known = {"README.md": "index.md", **places, **{f"docs/{place}": place for place in MADE}}
+    known = {"README.md": "index.md", **places, **{f"docs/{place}": place for place in (*MADE, *MADE_FILES)}}
 
     def replace(link: re.Match[str]) -> str:
         path, hash_sign, anchor = link["path"].partition("#")

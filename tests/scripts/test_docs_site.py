@@ -91,10 +91,13 @@ def test_the_site_builds_strictly_and_every_link_of_it_leads_somewhere(tmp_path:
     assert sorted(place for place, _ in listed) == sorted(place for place in places if place.endswith(".md"))
     assert [place for place, _ in listed if not (site / place).is_file()] == [], "agents read Markdown"
     assert [about for _, about in listed if len(about.split()) < 4] == [], "each page says what it is about"
+    copies = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.md")}
+    assert [path for path, text in copies.items() if re.search(r"^ *<!--", text, re.MULTILINE)] == [], "no marks"
 
     searched = msgspec.json.decode((site / "search.json").read_bytes())["items"]
     assert {item["location"].partition("#")[0] for item in searched} == {at.removeprefix(SITE) for at in pages}
     assert (site / docs_site.STYLES).read_text(encoding="utf-8") == f"sha256-{style_hash(site)}\n"
+    assert [name for name in docs_site.MADE_FILES if not (site / name).is_file()] == []
     assert "openapi" in msgspec.json.decode((site / "openapi.json").read_bytes())
     assert "tieline-send" in msgspec.json.decode((site / "json-schema.json").read_bytes())["$defs"]
 
@@ -114,6 +117,13 @@ def test_marks_for_tests_and_words_in_angle_brackets_do_not_disturb_a_page(
     (tmp_path / "a.md").write_text("<!-- not run: why -->\n```sh\ncat <home>\n```\n<home> and `<home>`\n")
     monkeypatch.setattr(docs_site, "ROOT", tmp_path)
     assert page("a.md", {"a.md": "a.md"}) == "```sh\ncat <home>\n```\n&lt;home> and `<home>`\n"
+
+
+def test_the_marks_of_code_in_a_list_are_left_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = "    ```sh\n    cat <home>  <!-- not a mark -->\n    ```\n"
+    (tmp_path / "a.md").write_text(f"1. Run:\n\n    <!-- elsewhere -->\n{block}    <!-- background -->\n{block}")
+    monkeypatch.setattr(docs_site, "ROOT", tmp_path)
+    assert page("a.md", {"a.md": "a.md"}) == f"1. Run:\n\n{block}{block}"
 
 
 def test_a_generator_that_moved_its_search_stops_the_build(tmp_path: Path) -> None:
