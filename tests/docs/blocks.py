@@ -7,6 +7,8 @@ A comment in the line before a block is its mark:
 - `background` – a hub, which goes on while later blocks of the page run.
 - `elsewhere` – another machine: the block has a home of its own.
 - `output` – no command: the output of the block before it. Numbers and the width of columns may differ.
+
+In a command, `N` is the number that the last `send` of the page printed.
 """
 
 import os
@@ -82,6 +84,7 @@ class Terminal:
         self._folder = folder
         self._hubs: list[subprocess.Popen[str]] = []
         self._printed = ""
+        self._sent = "N"
         # A page writes .venv/bin/tieline for a clone, and tieline for an installed program.
         (folder / ".venv").symlink_to(sys.prefix)
 
@@ -111,7 +114,7 @@ class Terminal:
 
     def _run(self, block: Block) -> str:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.text],
+            ["bash", "-euo", "pipefail", "-c", re.sub(r"\breceipts N\b", f"receipts {self._sent}", block.text)],
             check=False,
             cwd=self._folder,
             env=self._environment("elsewhere" if block.mark == "elsewhere" else "home"),
@@ -121,6 +124,7 @@ class Terminal:
             timeout=SECONDS_MAX,
         )
         assert done.returncode == 0, f"{block.place}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        self._sent = next(iter(re.findall(r"^(\d+)  accepted", done.stdout, re.MULTILINE)[-1:]), self._sent)
         return done.stdout
 
     def _environment(self, home: str) -> dict[str, str]:
