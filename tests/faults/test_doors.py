@@ -31,6 +31,8 @@ ROUNDS = 100 if SOAK else 4
 SECRET = "k" * 32
 STUBBORN = Backoff(initial_ms=10, wait_ms_max=200, attempts_max=100_000)
 PIPELINE = 16
+BEHIND_MAX = 1000
+"""Messages that a recipient may have before it. A fast sender would fill the inbox of a slow one for an hour."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
@@ -58,7 +60,7 @@ class Door:
         self.place = place
         self.chance = chance
         self.sender, self.recipient = f"s-{self.protocol}", f"r-{self.protocol}"
-        self.recipients: list[str] = []
+        self.doors: list[Door] = []
         self._next = 0
         # Accepted numbers, and those whose answer was lost, by recipient.
         self.accepted: dict[str, list[int]] = {}
@@ -76,10 +78,16 @@ class Door:
         raise NotImplementedError
 
     def words(self) -> Iterator[tuple[str, int]]:
-        """Yield the next messages to send, each as (recipient, number)."""
-        for _ in range(self.chance.randint(1, PIPELINE)):
-            yield self.chance.choice(self.recipients), self._next
+        """Yield the next messages to send, each as (recipient, number). Leave out recipients that are far behind."""
+        ready = [door.recipient for door in self.doors if door.behind() < BEHIND_MAX]
+        for _ in range(self.chance.randint(1, PIPELINE) if ready else 0):
+            yield self.chance.choice(ready), self._next
             self._next += 1
+
+    def behind(self) -> int:
+        """Return the number of messages that were accepted for the recipient, and that it has not heard."""
+        accepted = sum(len(door.accepted.get(self.recipient, ())) for door in self.doors)
+        return accepted - sum(map(len, self.heard.values()))
 
     def note_accepted(self, to: str, number: int) -> None:
         """Note that the hub has accepted message `number` for the recipient `to`."""
@@ -273,7 +281,7 @@ async def open_doors(place: Place, chance: random.Random) -> list[Door]:
         for door in doors:
             for name in (door.sender, door.recipient):
                 place.tokens[name] = (await operator.add_member(name)).token
-            door.recipients = [other.recipient for other in doors]
+            door.doors = doors
     return doors
 
 
