@@ -77,6 +77,21 @@ def test_approvals_are_declined_and_the_agents_own_tools_work(hub: HubProcess, b
     codex.leaves_nothing()
 
 
+def test_a_refused_call_of_a_tool_is_told_and_the_turns_end_is_named_as_evidence(
+    hub: HubProcess, bob: str, codex: StandIn
+) -> None:
+    (message,) = hub.send("alice", f"@{bob}", "WRONG")
+    wait_until(lambda: hub.states("alice", message)[bob] == "acked", "the turn's end")
+    shown = hub.cli("receipts", message, "--as", "alice")
+    assert "end of the turn in codex" in shown.stdout
+    assert codex.signal(signal.SIGINT) == 128 + signal.SIGINT
+    assert codex.process.stderr is not None
+    told = [line for line in codex.process.stderr if "its call of" in line]
+    assert len(told) == 1
+    assert told[0].startswith(f"tieline: {bob}: its call of send was refused (")
+    assert "no such name" in told[0]
+
+
 def test_what_codex_used_is_in_the_activity_log(hub: HubProcess, bob: str, codex: StandIn) -> None:
     hub.send("alice", f"@{bob}", "work")
     wait_until(lambda: activity(hub, bob), "an upload")

@@ -44,6 +44,9 @@ INSTRUCTIONS = (
 EVIDENCE = "answer of the model in codex"
 """Text of the evidence that a message was seen. The sender of the message can read it."""
 
+FINISHED = "end of the turn in codex"
+"""Text of the evidence that a message was handled: the turn that took it ended without a failure."""
+
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size, in bytes, of one message from Codex's app-server, which may contain whole files. A longer message is
 skipped."""
@@ -253,7 +256,7 @@ class CodexSession:
         for key in keys:
             message_id = self._offered.pop(key, None)
             if message_id is not None:
-                self.forwarder.finished(message_id)
+                self.forwarder.finished(message_id, FINISHED)
 
 
 async def run_codex(

@@ -57,6 +57,7 @@ delay the end of the run."""
 
 _READ_BYTES = 65_536  # as much as a socket usually holds
 _NAME_CHARS = 100
+_REASON_CHARS = 300  # a line or two on a terminal
 _PAUSE_SECONDS = 0.01  # a broken connection is removed after a moment
 
 Tell = Callable[[str], None]
@@ -84,6 +85,7 @@ class Runner:
         self.takes = takes
         self._open_session = open_session
         self._first = client
+        self._tell = tell
         self.uploader = Uploader()
         self.uploader.client = client
         self.agent_session = AgentSession(
@@ -202,7 +204,7 @@ class Runner:
         if (uid is not None and uid != os.getuid()) or len(self._mcp_connections) >= MCP_SERVERS_MAX:
             writer.close()
             return
-        connection = _McpConnection(self.agent_session, reader, writer, self._listed)
+        connection = _McpConnection(self.agent_session, reader, writer, self._listed, self._say_failed)
         self._connection_tasks.add(task)
         task.add_done_callback(self._connection_tasks.discard)
         self._mcp_connections.append(connection)
@@ -231,6 +233,9 @@ class Runner:
     def _listed(self) -> None:
         self.on_listed()
 
+    def _say_failed(self, call: str) -> None:
+        self._tell(f"{self.member}: its call of {call}")
+
     async def _tell_untold(self, connection: "_McpConnection") -> None:
         while self._untold:
             frame = self._untold.popleft()
@@ -258,9 +263,12 @@ class _McpConnection:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_listed: Callable[[], None],
+        on_failed: Callable[[str], None],
     ) -> None:
         self._agent_session = agent_session
         self._on_listed = on_listed
+        # Called with the name of a tool whose call failed, and the reason.
+        self._on_failed = on_failed
         self._reader = reader
         self._writer = writer
         # Requests that are being answered, by their ids.
@@ -334,6 +342,8 @@ class _McpConnection:
             await self.write(response)
             if request.method == "tools/list":
                 self._on_listed()
+            elif failed := failed_call(request, response):
+                self._on_failed(failed)
         finally:
             self._room.release()
             self._answering.pop(request.id, None)
@@ -364,6 +374,26 @@ async def answer(agent_session: AgentSession, request: frames.McpRequest) -> fra
         case _:
             text = f"there is no method {request.method[:_NAME_CHARS]!r}"
             return frames.McpResponse(request.id, error=frames.McpError(text, METHOD_NOT_FOUND))
+
+
+def failed_call(request: frames.McpRequest, response: frames.McpResponse) -> str:
+    """Return the name of a tool whose call failed, and the reason, for the person at the terminal.
+
+    Return an empty text if the request is no call of a tool, or if the call succeeded.
+    """
+    if request.method != "tools/call":
+        return ""
+    match response:
+        case frames.McpResponse(error=frames.McpError(message=reason)):
+            pass
+        case frames.McpResponse(result={"isError": True, "content": [{"text": str(reason)}, *_]}):
+            pass
+        case _:
+            return ""
+    name = str((request.params or {}).get("name"))[:_NAME_CHARS]
+    cut = f"{reason[:_REASON_CHARS]}…" if len(reason) > _REASON_CHARS else reason
+    # The text of a refusal begins with "refused" and the code.
+    return f"{name} was {cut}" if cut.startswith("refused") else f"{name} failed: {cut}"
 
 
 @dataclass(frozen=True)
