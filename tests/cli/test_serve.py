@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.cli import port_holder
 from tieline.console import documentation
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 from tieline.stores.sqlite.database import open_database
+from tieline.wire.address import parse_address
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +93,27 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     assert f"cannot listen on {address}" in done.stderr
     assert "--http" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_port_of_another_hub_is_refused_with_the_home_of_that_hub(hub: HubProcess, tmp_path: Path) -> None:
+    address = hub.running.http.removeprefix("http://")
+    done = run_cli(tmp_path / "home", "serve", "--http", address)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"cannot listen on {address}" in done.stderr
+    assert f"the hub of {hub.home} listens there" in done.stderr
+    assert f"'tieline stop --home {hub.home}'" in done.stderr
+
+
+def test_a_hub_whose_home_is_not_known_is_still_known_as_a_hub(
+    hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIELINE_HOME", str(tmp_path))
+    monkeypatch.setattr(port_holder, "_SOCKETS", tmp_path / "none")
+    address = parse_address(hub.running.http.removeprefix("http://"))
+    assert port_holder.find_home_of(address) is None
+    assert port_holder.is_hub(address)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        assert port_holder.find_home_of(other.getsockname()) is None
 
 
 def test_a_configuration_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -349,7 +349,24 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
             # Any other error came from binding the port: `bind` does not name the address.
             listen = options.http or load_config(options.home).http.listen
             message = f"cannot listen on {listen}: {error.strerror or error}"
-            return Failure(Exit.FAILED, message, "stop what listens there, or choose another with --http HOST:PORT")
+            stop = _stop_holder(listen) if error.errno == errno.EADDRINUSE else "stop what listens there"
+            return Failure(Exit.FAILED, message, f"{stop}, or choose another with --http HOST:PORT")
+
+
+def _stop_holder(listen: str) -> str:
+    """Return what a person can do about the program that listens on an address already."""
+    import shlex
+
+    from tieline.cli.port_holder import find_home_of, is_hub
+    from tieline.wire.address import parse_address
+
+    address = parse_address(listen)
+    home = find_home_of(address)
+    if home is not None:
+        return f"the hub of {home} listens there: stop it with 'tieline stop --home {shlex.quote(str(home))}'"
+    if is_hub(address):
+        return "a Tieline hub of another home or user listens there: stop it"
+    return "stop what listens there"
 
 
 def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -> str:
