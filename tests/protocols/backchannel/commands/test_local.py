@@ -43,6 +43,15 @@ def test_the_speaking_agent_is_registered_by_its_first_command(tmp_path: Path) -
     assert place.spool.names() == ["a", "b", "c", "d", "e"]
 
 
+def test_a_command_that_reads_a_spool_says_that_no_hub_runs_unless_the_spool_was_chosen(place: Place) -> None:
+    line = f"No hub runs here: this is the spool in {place.root}. 'tieline serve' starts a hub.\n"
+    for args in (("inbox", "--as", "bob"), ("drain", "--as", "bob"), ("members",), ("channels",)):
+        assert place.run(*args).stderr == line
+        assert place.run(*args, "--json").stderr == ""
+        assert place.run(*args, "--spool", str(place.root)).stderr == ""
+    assert place.run("drain", "--hook", "--as", "bob").stderr == ""
+
+
 def test_a_send_to_a_name_nobody_registered_is_refused_with_the_nearest_names(place: Place) -> None:
     done = place.run("send", "@bbo", "hello", "--as", "alice")
     assert (done.returncode, done.stdout) == (3, "")

@@ -153,6 +153,7 @@ class LocalMailbox:
         from tieline.contract.scope import matches
 
         name = self._speak()
+        self._say_no_hub(json=json)
         with _disk():
             messages = [each for each in self.postbox.inbox(name) if match is None or matches(each.scope, match)]
         if json:
@@ -192,6 +193,7 @@ class LocalMailbox:
         If `hook` is true, print the messages in the form for an agent.
         """
         name = self._speak()
+        self._say_no_hub(json=json or hook)
         with _disk(), self.postbox.taking(name) as taking:
             self.postbox.recover(name)
             wanted = [message for message in self.postbox.inbox(name) if context.takes(message.scope)]
@@ -264,6 +266,7 @@ class LocalMailbox:
 
     def members(self, *, json: bool) -> None:
         """Print all agents, with the number of messages that wait for each agent."""
+        self._say_no_hub(json=json)
         with _disk():
             rows = [(record, self.postbox.backlog(record.name)) for record in self.postbox.agents()]
         if json:
@@ -286,6 +289,7 @@ class LocalMailbox:
 
     def channels(self, *, json: bool) -> None:
         """Print all channels and their subscribers."""
+        self._say_no_hub(json=json)
         with _disk():
             records = self.postbox.agents()
         found = sorted({channel for record in records for channel in record.subscriptions})
@@ -307,6 +311,19 @@ class LocalMailbox:
             print_json(LocalSpeaker(name, name, self.postbox.where))
         else:
             say(neutral_line(f"{name}, through {self.postbox.where}"))
+
+    def _say_no_hub(self, *, json: bool) -> None:
+        """Print on stderr that no hub runs, because otherwise nothing shows that messages of a hub are not here.
+
+        Print nothing if the user chose this place, or if a program reads the output (`json`, or a hook).
+        """
+        from tieline.protocols.backchannel.commands.postbox import SpoolPostbox
+        from tieline.protocols.backchannel.identity import HOME_VARIABLE
+
+        is_chosen = self._link.spool is not None or bool(os.environ.get(HOME_VARIABLE))
+        if json or is_chosen or not isinstance(self.postbox, SpoolPostbox):
+            return
+        warn(neutral_line(f"No hub runs here: this is {self.postbox.where}. 'tieline serve' starts a hub."))
 
     def _speak(self) -> str:
         """Return the name under which this command acts. Register the name if it is new."""
