@@ -150,7 +150,29 @@ def test_a_stored_name_sees_its_own_messages_and_not_everybodys(hub: HubProcess,
         assert shown == [own], command
     assert other in {message["id"] for message in json.loads(hub.cli("history", "--json").stdout)}
     assert bob in hub.cli("receipts", own, env=stored).stdout
-    assert hub.cli("receipts", hub.number(carol, other), env=stored).returncode == 3
+    number = hub.number(carol, other)
+    refused = hub.cli("receipts", number, env=stored)
+    assert refused.returncode == 3
+    assert f"message {number} is between {bob} and @{carol}, and not of {alice}" in refused.stderr
+    assert f"hint: add --as {bob}" in refused.stderr
+    # In an agent's own shell, nothing is told of what others say.
+    agent = hub.cli("receipts", number, env={**stored, "TIELINE_AGENT": alice})
+    assert agent.returncode == 3
+    assert bob not in agent.stderr
+
+
+def test_a_stored_name_is_told_how_to_see_all_messages(hub: HubProcess, alice: str, bob: str) -> None:
+    (other,) = hub.send(bob, f"@{bob}", f"quagga {alice}")
+    stored = {"BACKCHANNEL_HOME": str(hub.home / f"spool-of-{alice}")}
+    assert hub.cli("init", alice, env=stored).returncode == 0
+    for command in (("history",), ("search", f'"quagga {alice}"')):
+        line = f"tieline: only messages of {alice}; 'tieline {command[0]} --all' shows all\n"
+        assert hub.cli(*command, env=stored).stderr == line
+        assert hub.cli(*command, "--json", env=stored).stderr == ""
+        assert hub.cli(*command, "--as", bob, env=stored).stderr == ""
+        shown = hub.cli(*command, "--all", "--json", env=stored)
+        assert other in {message["id"] for message in json.loads(shown.stdout)}
+        assert hub.cli(*command, "--all", "--as", bob).returncode == 2
 
 
 def test_a_target_that_nobody_has_is_refused_with_the_nearest_name(hub: HubProcess, alice: str, bob: str) -> None:

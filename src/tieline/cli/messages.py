@@ -19,13 +19,22 @@ from tieline.cli.output import (
     print_ladders,
     print_messages,
     say,
+    warn,
 )
 from tieline.cli.session import JsonOption, Link, speaker_of, talks, talks_anywhere
-from tieline.cli.short_ids import find_message, find_message_id, find_reference, find_target, find_thread, short_message
+from tieline.cli.short_ids import (
+    find_message,
+    find_message_id,
+    find_reference,
+    find_target,
+    find_thread,
+    short_message,
+    short_target,
+)
 from tieline.contract.delivery import HELD
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
-from tieline.contract.refusal import Refusal
+from tieline.contract.refusal import Code, Refusal
 
 if TYPE_CHECKING:
     from tieline.client import Accepted, Client, Message, ReceiptView
@@ -58,6 +67,8 @@ WaitForOption = Annotated[WaitFor | None, typer.Option(help="Wait until every re
 TimeoutOption = Annotated[
     float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
 ]
+
+AllOption = Annotated[bool, typer.Option("--all", help="Messages of all members. It needs the key in the hub's home.")]
 
 
 class Goal:
@@ -402,11 +413,33 @@ async def receipts(
     Each line has a state that the delivery reached, the time, the protocol, and the evidence.
     """
     async with await link.or_stored().open() as client:
-        found = await client.receipts(await find_message_id(client, id))
+        try:
+            found = await client.receipts(await find_message_id(client, id))
+        except Failure as failure:
+            if failure.word == Code.UNKNOWN_MESSAGE:
+                await _refuse_of_others(link, id)
+            raise
     if json:
         print_json(found)
     else:
         print_ladders(found)
+
+
+async def _refuse_of_others(link: Link, id: str) -> None:
+    """Raise `Failure` if a message is between other members than the stored one.
+
+    It names them, for a person who may act as each of them. Else do nothing.
+    """
+    if not link.may_see_all():
+        return
+    async with await link.open() as operator:
+        try:
+            message = await find_message(operator, id)
+        except Failure:
+            return
+    me, between = link.or_stored().member, f"{message.sender} and {short_target(message.target)}"
+    sentence = f"message {short_message(message)} is between {between}, and not of {me}"
+    raise Failure(Exit.REFUSED, sentence, f"add --as {message.sender}", word=Code.UNKNOWN_MESSAGE.value)
 
 
 @talks
@@ -424,19 +457,28 @@ async def history(
     canaries: Annotated[
         bool, typer.Option("--canaries", help="Show the test messages of 'connect' and 'doctor --canary' too.")
     ] = False,
+    everybody: AllOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show earlier messages.
 
     The oldest comes first; with --json, the newest. It marks no message as seen.
     """
-    async with await link.or_stored().open() as client:
+    async with await (link.open_all() if everybody else link.or_stored().open()) as client:
         place = None if peer is None else await find_target(client, full_target(peer))
         found = await _newest(client, place, limit, canaries=canaries)
         # Messages with a member that was removed are still found.
         if place is not None and not found:
             await check_names(client, place)
     print_messages(found, json=json, none="No messages yet.")
+    if not everybody:
+        say_whose(link, "history", json=json)
+
+
+def say_whose(link: Link, command: str, *, json: bool) -> None:
+    """Print on stderr that only the messages of the stored member were shown, if the person may see all of them."""
+    if not json and link.may_see_all():
+        warn(neutral_line(f"tieline: only messages of {link.or_stored().member}; 'tieline {command} --all' shows all"))
 
 
 async def _newest(client: "Client", place: str | None, limit: int, *, canaries: bool) -> "tuple[Message, ...]":

@@ -12,6 +12,7 @@ import typer
 
 from tieline.cli.completion import complete_member, complete_target
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.messages import AllOption, say_whose
 from tieline.cli.names import check_names, check_place
 from tieline.cli.output import print_messages
 from tieline.cli.session import JsonOption, Link, talks
@@ -46,7 +47,7 @@ def _moment(option: str, text: str | None) -> int | None:
 
 
 @talks
-async def search(
+async def search(  # noqa: PLR0913, PLR0917 - one parameter an option
     link: Link,
     query: Annotated[
         list[str],
@@ -72,13 +73,14 @@ async def search(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, help="Maximum number of messages; the newest are shown.")
     ] = 50,
+    everybody: AllOption = False,
     json: JsonOption = False,
 ) -> None:
     """Search messages.
 
     A message must contain all words. The oldest comes first; with --json, the newest.
     """
-    async with await link.or_stored().open() as client:
+    async with await (link.open_all() if everybody else link.or_stored().open()) as client:
         where = await _find_place(client, place) if place else None
         found = await client.search(
             " ".join(query),
@@ -94,6 +96,8 @@ async def search(
             if where:
                 await check_place(client, where)
     print_messages(found, json=json, none="Nothing was found.")
+    if not everybody:
+        say_whose(link, "search", json=json)
 
 
 async def _find_place(client: "Client", place: str) -> str:

@@ -269,6 +269,27 @@ class Link:
             stored = None
         return self.member not in (os.environ.get(MEMBER_VARIABLE), stored.agent if stored is not None else None)
 
+    def may_see_all(self) -> bool:
+        """Return true if only a stored name says who speaks, and the key in the hub's home is there.
+
+        Then the person who stored the name may also see the messages of others, as the operator. The result is false
+        in the shell of an agent, which the environment names.
+        """
+        from tieline.wire.home import read_key
+
+        if self.is_named() or self.way() != (None, None):
+            return False
+        return self.or_stored().member is not None and read_key(self.folder) is not None
+
+    async def open_all(self) -> "Client":
+        """Open and return the operator's session, which sees the messages of all members.
+
+        Raise `Failure` if the options name a member, a token or an address.
+        """
+        if self.member or self.token or self.way() != (None, None):
+            raise Failure(Exit.USAGE, "--all needs the key in the hub's home, and no --as, --token or --url")
+        return await self.open_operator()
+
     async def open_operator(self) -> "Client":
         """Open and return a session to manage members.
 
