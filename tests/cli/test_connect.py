@@ -87,6 +87,11 @@ def test_without_a_yes_nothing_is_changed(user: User, hub: HubProcess) -> None:
     assert done.stdout.count('+        "mcp",') == 1
     assert done.stdout.count("drain --hook claude-code --as nobody-yet") == 5
     assert '+      "mcp__tieline"' in done.stdout
+    changed, added, allowed = done.stdout.splitlines()[-3:]
+    assert changed == f"Changed: {user.home}/.claude.json, {user.home}/.claude/settings.json."
+    assert added.startswith("Added: hooks, which show claude-code the messages for nobody-yet; an MCP server")
+    assert allowed.startswith("Allowed: claude-code may use these tools without asking you.")
+    assert "Allowed: nothing." in user.run("connect", "claude-code", "--ask", "--dry-run").stdout
     looked = user.run("connect", "claude-code", "--as", "nobody-yet", "--dry-run")
     assert (looked.returncode, "Nothing is changed." in looked.stdout) == (0, True)
     assert user.run("connect", "claude-code", "--json").returncode == 2
@@ -133,6 +138,17 @@ def test_connecting_proves_the_connection_and_disconnecting_restores_every_byte(
     assert "is not connected" in user.run("disconnect", "claude-code").stdout
 
 
+def test_disconnecting_from_the_hub_of_a_home(user: User, hub: HubProcess, tmp_path: Path) -> None:
+    user.json("connect", "claude-code", "--yes", "--as", "homely")
+    other = user.run("disconnect", "claude-code", "--home", str(tmp_path))
+    assert (other.returncode, other.stdout) == (1, "")
+    assert f"claude-code is connected to the hub at {hub.home}" in other.stderr
+    done = user.run("disconnect", "claude-code", "--home", str(hub.home))
+    assert "If claude-code runs now, it keeps its hooks until you start it again." in done.stdout
+    assert user.files == {}
+    assert "is not connected" in user.run("disconnect", "claude-code", "--home", str(tmp_path)).stdout
+
+
 def test_disconnecting_ends_a_server_whose_program_stays(user: User, hub: HubProcess) -> None:
     user.json("connect", "claude-code", "--yes", "--as", "stays")
     entry = json.loads(user.files[".claude.json"])["mcpServers"]["tieline"]
@@ -161,6 +177,8 @@ def test_without_a_name_all_installed_programs_are_connected(user: User, hub: Hu
     user.programs.joinpath("gemini").unlink()
     (codex,) = user.json("connect", "--yes")["programs"]
     assert (codex["program"], len(codex["proved"]), "/hooks" in codex["advice"]) == ("codex", 2, True)
+    # Nothing wakes an idle codex, so the wait for it might not end.
+    assert "--wait-for" not in codex["next"][1]
     assert "codex" in hub.member_names()
     assert set(user.files) == {
         ".codex/config.toml",

@@ -137,8 +137,17 @@ def server_of(path: Path, text: str) -> Mapping[str, Any] | None:
 
 def member_of(entry: Mapping[str, Any]) -> str | None:
     """Return the member name in a settings entry of Tieline's MCP server; `None` if the entry names no member."""
+    return _option(entry, "--as")
+
+
+def hub_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the address or the home of the hub in a settings entry of Tieline's MCP server; `None` if it has none."""
+    return _option(entry, "--url", "--home")
+
+
+def _option(entry: Mapping[str, Any], *names: str) -> str | None:
     words = [str(word) for word in entry.get("args", ())]
-    return next((after for word, after in pairwise(words) if word == "--as"), None)
+    return next((after for word, after in pairwise(words) if word in names), None)
 
 
 def is_connected(program: Program, text: str) -> bool:

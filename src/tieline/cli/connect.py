@@ -23,7 +23,7 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.hooks import print_diff
 from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.program_settings import SettingsFile, can_wake, executable_of, settings_folder, tieline_path, write
-from tieline.cli.session import JsonOption, Link, ended_by, speaker_of, talks
+from tieline.cli.session import HomeOption, JsonOption, Link, ended_by, speaker_of, talks
 
 if TYPE_CHECKING:
     from tieline.agents.connection import Connection, SettingsPart
@@ -130,14 +130,16 @@ def disconnect(
     program: Annotated[Program, typer.Argument(help="Agent program.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
     config_home: ConfigHomeOption = None,
+    home: HomeOption = None,
     json: JsonOption = False,
 ) -> None:
     """Undo 'tieline connect': restore the program's settings byte for byte.
 
     If another program has changed a file since, only our entries are removed from it. The member and its messages stay.
-    An MCP server of ours that the program has started ends within seconds. Works without a hub.
+    An MCP server of ours that the program has started ends within seconds. A program that runs keeps its hooks until it
+    is started again. Works without a hub. With --home, only a connection to the hub of this home is undone.
     """
-    ended_by(lambda: _disconnect(program, config_home, dry_run=dry_run, json=json), json=json)
+    ended_by(lambda: _disconnect(program, config_home, home, dry_run=dry_run, json=json), json=json)
 
 
 def _installed() -> list[Program]:
@@ -291,6 +293,22 @@ def _show(plan: _Plan) -> None:
             say(f"{edit.file.path} needs no change.")
     if plan.token is not None:
         say(f"{plan.token_file} gets the token, for you alone.")
+    if plan.is_needed:
+        for line in _summary(plan):
+            say(neutral_line(line), style="bold")
+
+
+def _summary(plan: _Plan) -> Iterator[str]:
+    """Yield a plan in three lines, for a person who does not read the diff."""
+    program, member = plan.connection.program, plan.connection.member
+    files = [str(edit.file.path) for edit in plan.edits if edit.is_needed]
+    yield f"Changed: {', '.join(files) or 'no settings'}."
+    wait = ", and a longer wait for them at its start" if program is Program.CLAUDE_CODE else ""
+    yield f"Added: hooks, which show {program} the messages for {member}; an MCP server with the hub's tools{wait}."
+    if plan.connection.ask:
+        yield f"Allowed: nothing. {program} asks you before it uses one of these tools."
+    else:
+        yield f"Allowed: {program} may use these tools without asking you. No other permission changes."
 
 
 def _agrees(*, json: bool) -> bool:
@@ -340,7 +358,9 @@ def _next_steps(plan: _Plan) -> list[str]:
     if form.variable and settings_folder(plan.connection.program, None)[0] != plan.folder:
         start = f"{form.variable}={shlex.quote(str(plan.folder))} {start}"
     speaker = "" if os.environ.get(MEMBER_VARIABLE) else " --as me"
-    return [start, f'{own_name()} send @{plan.connection.member} "Who are you?"{speaker} --wait-for seen']
+    # A program that no hook can wake sees a message only at the next prompt of its user, and the wait might not end.
+    wait = " --wait-for seen" if plan.connection.wake else ""
+    return [start, f'{own_name()} send @{plan.connection.member} "Who are you?"{speaker}{wait}']
 
 
 def _show_result(document: "ConnectedProgram") -> None:
@@ -367,12 +387,15 @@ def _token_in(path: Path) -> str | None:
 # Disconnecting.
 
 
-def _disconnect(program: Program, config_home: Path | None, *, dry_run: bool, json: bool) -> None:
+def _disconnect(program: Program, config_home: Path | None, home: Path | None, *, dry_run: bool, json: bool) -> None:
     from tieline.agents.connection import parts_of
 
     folder, is_usual = settings_folder(program, config_home)
+    parts = parts_of(program, folder, is_usual=is_usual)
+    if home is not None:
+        _refuse_other_hub(program, parts[0].path, home)
     edits = []
-    for part in parts_of(program, folder, is_usual=is_usual):
+    for part in parts:
         file = SettingsFile(part.path)
         with _readable(part.path):
             original = file.original()
@@ -401,3 +424,20 @@ def _disconnect(program: Program, config_home: Path | None, *, dry_run: bool, js
         say(f"{program} is not connected here.")
     else:
         say("Nothing is changed." if dry_run else f"{program} is disconnected. Its member and its messages stay.")
+        if not dry_run:
+            say(f"If {program} runs now, it keeps its hooks until you start it again.")
+
+
+def _refuse_other_hub(program: Program, path: Path, home: Path) -> None:
+    """Raise `Failure` if a program is connected to another hub than that of `home`.
+
+    `path` is the settings file with the entry of Tieline's MCP server.
+    """
+    from tieline.agents.connection import hub_of, server_of
+    from tieline.wire.home import find_home
+
+    with _readable(path):
+        entry = server_of(path, SettingsFile(path).text)
+    hub = hub_of(entry) if entry is not None else None
+    if hub is not None and hub != str(find_home(home)):
+        raise Failure(Exit.FAILED, f"{program} is connected to the hub at {hub}", "leave --home out to disconnect it")

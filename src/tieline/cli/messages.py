@@ -65,7 +65,8 @@ BodyArgument = Annotated[
 UrgentOption = Annotated[bool, typer.Option("--urgent", help="Ask to interrupt the recipient.")]
 WaitForOption = Annotated[WaitFor | None, typer.Option(help="Wait until every recipient has reached this state.")]
 TimeoutOption = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="Longest wait (exit code 5). Default: no limit."),
 ]
 
 AllOption = Annotated[bool, typer.Option("--all", help="Messages of all members. It needs the key in the hub's home.")]
