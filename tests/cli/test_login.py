@@ -35,8 +35,13 @@ def test_without_a_name_it_is_the_person_who_started_the_hub() -> None:
         printed = hub.cli("login")
         assert printed.returncode == 0, printed.stderr
         assert f"logs {getpass.getuser()} in" in printed.stdout
+        assert f"{getpass.getuser()} is the person who started the hub" in printed.stdout
+        assert f"{getpass.getuser()} is a new member now, a person with all permissions" in printed.stderr
+        assert hub.cli("login").stderr == "", "it is a member already"
         hub.add_members("bob")
-        assert "logs bob in" in hub.cli("login", "--as", "bob").stdout
+        as_bob = hub.cli("login", "--as", "bob").stdout
+        assert "logs bob in" in as_bob
+        assert "started the hub" not in as_bob
         assert "logs bob in" in hub.cli("login", env={"TIELINE_AGENT": "bob"}).stdout
 
 

@@ -13,7 +13,7 @@ import typer
 
 from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import print_json, say
+from tieline.cli.output import print_json, say, warn
 from tieline.cli.session import JsonOption, Link, talks
 
 if TYPE_CHECKING:
@@ -49,9 +49,11 @@ async def login(
     from tieline.wire.home import read_running
 
     url, _ = link.way()
+    is_named = name is not None
     running = read_running(link.folder) if url is None else None
     if name is None and running is not None and not link.is_named():
         name = _owner(link) or None
+    is_owner = name is not None and not is_named
     if name is None or url is not None:
         client = await link.or_stored().open()
     else:
@@ -78,6 +80,8 @@ async def login(
         return
     say(address)
     say(f"It logs {member} in, once, within ten minutes.")
+    if is_owner:
+        say(f"{member} is the person who started the hub; 'tieline login NAME' is for another member.")
 
 
 def _owner(link: Link) -> str:
@@ -95,4 +99,5 @@ async def _make_owner(link: Link, client: "Client", name: str) -> bool:
     if name.casefold() != owner.casefold():
         return False
     await client.add_member(owner, kind=MemberKind.HUMAN, permissions=OWNER_PERMISSIONS)
+    warn(f"tieline: {owner} is a new member now, a person with all permissions, because {owner} started this hub.")
     return True
