@@ -31,6 +31,7 @@ from tieline.cli.failure import Exit
 from tieline.cli.last_backup import LastBackup
 from tieline.client import InvitationView, Leg, MemberView, Reach, Way
 from tieline.console import report_page
+from tieline.contract.member import ROOM_INVITATION
 from tieline.core.audit import verify
 from tieline.protocols import protocols
 from tieline.stores.sqlite.inspection import open_inspection
@@ -419,3 +420,5 @@ def test_invitations_without_an_end_are_named() -> None:
     (noted,) = look_at_invitations([endless, ending])
     assert (noted.grade, noted.what) == (Grade.NOTE, "1 invitation has no end: one")
     assert list(look_at_invitations([ending])) == []
+    (room,) = look_at_invitations([InvitationView(ROOM_INVITATION, "", "configuration", 1, None, None)])
+    assert (room.grade, room.do) == (Grade.WELL, ""), "every hub has one"

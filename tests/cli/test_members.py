@@ -115,6 +115,25 @@ def test_removing_a_member_names_its_open_objectives(is_up: bool) -> None:
         assert "objectives" not in hub.cli("member", "remove", "alice").stderr
 
 
+@pytest.mark.parametrize("is_up", [True, False])
+def test_removing_a_member_counts_its_messages_and_names_its_empty_channels(is_up: bool) -> None:
+    with HubProcess() as hub:
+        hub.add_members("alice", "bob")
+        hub.send("alice", "@bob", "one", "two")
+        for name, channel in (("bob", "lonely"), ("bob", "shared"), ("alice", "shared")):
+            assert hub.cli("sub", channel, "--as", name).returncode == 0
+        if not is_up:
+            assert hub.stop() == 0
+        told = hub.cli("member", "remove", "bob").stdout
+        assert "2 messages that waited for it are not delivered any more.\n" in told
+        assert "#lonely is no channel any more" in told
+        assert "#shared" not in told
+        assert "'tieline invite rotate' replaces it" in told
+        told = hub.cli("member", "remove", "alice").stdout
+        assert "not delivered" not in told
+        assert "#shared is no channel any more" in told
+
+
 def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:
     chosen = "a-token-of-my-own-choice"
     assert hub.cli("member", "add", f"{alice}-2", "--token", chosen).returncode == 0

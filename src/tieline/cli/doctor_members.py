@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.contract.limits import DEFAULT_LIMITS
+from tieline.contract.member import ROOM_INVITATION
 from tieline.contract.reach import Way
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def look_at_members(
 
 def look_at_invitations(invitations: "Sequence[InvitationView]") -> Iterator[DoctorFinding]:
     """Yield a note about invitations that never expire: whoever learns such an invitation can join at any time."""
-    endless = [one.id for one in invitations if one.expires_at_ms is None]
+    # Every hub has a room token, so it needs no advice.
+    if any(one.id == ROOM_INVITATION for one in invitations):
+        yield well("members", "whoever knows the room token can join; 'tieline invite rotate' replaces it")
+    endless = [one.id for one in invitations if one.expires_at_ms is None and one.id != ROOM_INVITATION]
     if endless:
         what = "1 invitation has no end" if len(endless) == 1 else f"{len(endless)} invitations have no end"
         yield note("members", f"{what}: {', '.join(endless)}", "tieline invite list, then tieline invite revoke ID")

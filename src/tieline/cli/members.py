@@ -99,7 +99,11 @@ async def remove(
 
     async with await open_member_admin(link) as hub:
         left = [one.id for one in await all_objectives(hub, OPEN, name)]
+        dropped = sum(one.backlog for one in await hub.members() if one.name == name)
+        channels = [f"#{one.name}" for one in await hub.channels()]
         await hub.remove_member(name)
+        kept = {f"#{one.name}" for one in await hub.channels()}
+        emptied = [one for one in channels if one not in kept]
         has_room = any(one.id == ROOM_INVITATION for one in await hub.invitations())
         made = await hub.invite(room=True) if has_room and rotate_room else None
     if json:
@@ -112,6 +116,12 @@ async def remove(
         )
         return
     say(f"{neutral_line(name)} is not a member any more.")
+    if dropped:
+        many = "1 message that waited for it is" if dropped == 1 else f"{dropped} messages that waited for it are"
+        say(f"{many} not delivered any more.")
+    if emptied:
+        ended = "is no channel" if len(emptied) == 1 else "are no channels"
+        say(neutral_line(f"{', '.join(emptied)} {ended} any more: nobody else was in it."))
     if left:
         ids = ", ".join(map(short_objective, left))
         warn(neutral_line(f"Open objectives are still assigned to {name}: {ids}."))
@@ -122,7 +132,8 @@ async def remove(
         say("The hub has a new room token; the old one is refused.")
         say(f"  token: {neutral_line(made.secret)}")
     elif has_room:
-        warn("The room token still works for everybody who knows it: 'tieline invite rotate' replaces it.")
+        say("Whoever knows the room token can still join: 'tieline invite rotate' replaces it.")
+        say("A member that joined by an invitation for one person was not told the room token.")
 
 
 @member_app.command("rotate")

@@ -24,7 +24,14 @@ from tieline.server.home import Home, HomeBusy
 from tieline.server.room import open_broker
 from tieline.wire.native import derived as frames
 from tieline.wire.native.content import content_of
-from tieline.wire.native.derived import Invited, ObjectiveList, view_presence, view_seen_objective
+from tieline.wire.native.derived import (
+    ChannelView,
+    Invited,
+    ObjectiveList,
+    view_channel_view,
+    view_presence,
+    view_seen_objective,
+)
 from tieline.wire.native.frames import Send
 
 _A = TypeVar("_A")
@@ -56,6 +63,9 @@ class MemberAdmin(Protocol):
 
     async def members(self) -> tuple[MemberView, ...]:
         """Return all members."""
+
+    async def channels(self) -> tuple[ChannelView, ...]:
+        """Return all channels, by name."""
 
     async def objectives(
         self, *, statuses: tuple[Status, ...], assignee: str | None, before: str | None
@@ -151,6 +161,11 @@ class OfflineHub:
         """Return all members."""
         command = c.ListMembers(self._session)
         return self._ask(command, r.Roster, lambda roster: tuple(map(view_presence, roster.members)))
+
+    async def channels(self) -> tuple[ChannelView, ...]:
+        """Return all channels, by name."""
+        command = c.ListChannels(self._session)
+        return self._ask(command, r.Channels, lambda reply: tuple(map(view_channel_view, reply.channels)))
 
     async def objectives(
         self, *, statuses: tuple[Status, ...], assignee: str | None, before: str | None
