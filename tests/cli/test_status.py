@@ -56,6 +56,7 @@ def test_status_of_a_machine_whose_hub_is_elsewhere_does_not_ask_to_start_one(tm
     done = run_cli(tmp_path, "status", env=elsewhere)
     assert done.returncode == 4
     assert "you use the hub at https://10.0.0.5:7117; 'tieline whoami' asks it" in done.stderr
+    assert done.stdout.startswith("uses      the hub at https://10.0.0.5:7117\nhome ")
     assert "tieline serve" in run_cli(tmp_path, "status", "--home", str(tmp_path), env=elsewhere).stderr
 
 

@@ -106,13 +106,16 @@ def _show(link: Link, *, json: bool) -> None:
     from tieline.wire.address import PIN
 
     found = look(link.folder)
+    url = link.way()[0] if found.hub is None and link.home is None else None
     if json:
         print_json(found)
     else:
+        # First of all, because commands here use that hub, and what follows is about this machine.
+        if url is not None:
+            say(neutral_line(f"{'uses':<10}the hub at {url.partition(PIN)[0]}"))
         for label, text in _lines(found):
             say(neutral_line(f"{label:<10}{text}"), style="yellow" if label == "problem" else "")
     if found.hub is None:
-        url = link.way()[0] if link.home is None else None
         hint = f"tieline serve --home {found.home}"
         if url is not None:
             hint = f"you use the hub at {url.partition(PIN)[0]}; 'tieline whoami' asks it"
