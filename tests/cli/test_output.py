@@ -75,7 +75,7 @@ def test_a_reply_names_the_number_of_a_message_in_the_same_list(capsys: pytest.C
     answer = structs.replace(question, id="01890a5d-ac97-774b-bcce-b302099a8057", offset=2, reply_to=question.id)
     print_messages([answer, question], json=False, none="")
     assert "[reply to 1]" in capsys.readouterr().out
-    print_items([Item(1, 1, "pending", question), Item(2, 2, "pending", answer)])
+    print_items([Item(2, 2, "pending", answer)], {question.id: question})
     assert "[reply to 1]" in capsys.readouterr().out
     print_messages([answer], json=False, none="")
     assert f"[reply to {short_id(question.id)}]" in capsys.readouterr().out

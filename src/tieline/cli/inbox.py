@@ -14,7 +14,7 @@ from tieline.cli.completion import complete_waiting
 from tieline.cli.failure import Exit, Failure, NobodyNamed
 from tieline.cli.output import neutral_line, print_brief, print_items, print_json, say, say_held, warn
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
-from tieline.cli.short_ids import find_message_id
+from tieline.cli.short_ids import answered_by, find_with_answered
 from tieline.contract.member import MemberKind
 from tieline.contract.scope import matches
 
@@ -59,9 +59,9 @@ async def inbox(
 ) -> None:
     """Show the waiting messages, without taking them.
 
-    A hub tells the senders that their messages were seen. But if you name an agent with --as on the hub's machine, its
-    messages do not count as seen: you read them, and the agent did not. In the agent's own shell (TIELINE_AGENT), and
-    with a token, they do. Without --match, messages of every scope are shown. A digest shows only the beginning of each
+    It marks messages of a person as seen, so that their senders know, but not those of an agent that you name with --as
+    on the hub's machine: you read them, and the agent did not. In the agent's own shell (TIELINE_AGENT), and with a
+    token, it marks them. Without --match, messages of every scope are shown. A digest shows only the beginning of each
     message, so they do not count as seen. Held messages are only counted.
     """
     mailbox = link.mailbox()
@@ -82,7 +82,7 @@ async def inbox(
             for item in items:
                 print_brief(item.message)
         elif items:
-            print_items(items, with_state=True)
+            print_items(items, await answered_by(client, (item.message for item in items)), with_state=True)
         elif not page.held:
             say("Nothing waits.")
         # Reported after printing: before that, the messages are not seen.
@@ -131,7 +131,8 @@ async def take(
         mailbox.take(id, keep=keep, json=json)
         return
     async with await link.open_member() as client:
-        whole = await find_message_id(client, id)
+        # All is found out before the claim: an interruption between a claim and its output would lose the message.
+        whole, known = await find_with_answered(client, id)
         item = await client.claim(whole)
         if item is None:
             why = "it was taken before, it is held, or it does not exist"
@@ -139,7 +140,7 @@ async def take(
         if json:
             print_json(item)
         else:
-            print_items([item])
+            print_items([item], known)
 
 
 @talks_anywhere
@@ -200,6 +201,7 @@ async def _drain(link: Link, context: "Context", *, hook: bool, json: bool) -> N
     async with await link.open_member() as client:
         wanted = [item for item in await unsettled(client) if context.takes(item.message.scope)]
         page = await client.inbox(limit=1)
+        known = {} if json or hook else await answered_by(client, (item.message for item in wanted))
         taken, error = await _claim_all(client, wanted)
         if json:
             print_json(taken)
@@ -209,7 +211,7 @@ async def _drain(link: Link, context: "Context", *, hook: bool, json: bool) -> N
             say(f"[tieline] {len(taken)} message(s) for {speaker_of(client)}:")
             print_framed((item.message for item in taken), speaker_of(client))
         elif taken:
-            print_items(taken)
+            print_items(taken, known)
         elif not hook and error is None and not page.held:
             say("Nothing waits.")
         if error is not None:

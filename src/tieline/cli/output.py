@@ -243,9 +243,11 @@ def _particulars(message: "Message") -> list[tuple[str, str]]:
     return found
 
 
-def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
-    """Print the message of each delivery in `items`. With `with_state`, also print the state of the delivery."""
-    known = {item.message.id: item.message for item in items}
+def print_items(items: Sequence["Item"], known: "Mapping[str, Message]", *, with_state: bool = False) -> None:
+    """Print the message of each delivery in `items`. With `with_state`, also print the state of the delivery.
+
+    `known` has messages by their ids. They are printed by their number where a message refers to them.
+    """
     for item in items:
         print_message(item.message, item.state if with_state else None, known)
 

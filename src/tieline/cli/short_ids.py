@@ -10,8 +10,9 @@ A number is found by one lookup, however old the message is. A beginning is look
 messages only, so that no command reads the whole history.
 """
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
@@ -32,6 +33,8 @@ _PAGES_MAX = 20
 """Number of pages of an inbox in which a message is looked for: more messages than a person looks through."""
 _RECENT = 1000
 """Number of newest messages, and of newest objectives, in which an id is looked for: one page of the hub."""
+_ANSWERED = 200
+"""Number of newest messages in which an answered message is looked for. Most are answered soon."""
 _NAMED_MAX = 5
 """Number of candidates that are named if a text fits several ids: enough to see how the ids differ."""
 
@@ -106,6 +109,33 @@ async def find_message(client: "Client", text: str) -> "Message":
             )
         case _:
             raise _several(text, "messages", [short_message(one) for one in found])
+
+
+async def answered_by(client: "Client", messages: "Iterable[Message]") -> "dict[str, Message]":
+    """Return the messages to which others refer, by their ids, so that they can be printed by their numbers.
+
+    Only those are found that the session may see, and that are among the newest.
+    """
+    from tieline.client import HubError
+
+    known = {message.id: message for message in messages}
+    missing = {id for one in known.values() for id in (one.reply_to, one.supersedes) if id and id not in known}
+    if missing:
+        # Without an answer the ids themselves are printed.
+        with contextlib.suppress(HubError):
+            known |= {one.id: one for one in await client.history(limit=_ANSWERED) if one.id in missing}
+    return known
+
+
+async def find_with_answered(client: "Client", text: str) -> "tuple[str, dict[str, Message]]":
+    """Return the hub's id of the message that a person named, and the messages to which it refers, by their ids.
+
+    Raise `Failure` if no message or several fit. A whole id is not looked up, so the messages are not known then.
+    """
+    if len(text) >= _ID_CHARS:
+        return await find_message_id(client, text), {}
+    message = await find_message(client, text)
+    return message.id, await answered_by(client, [message])
 
 
 async def find_objective_id(client: "Client", text: str) -> str:
