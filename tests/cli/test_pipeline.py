@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tieline.cli.main import make_app
+from tieline.pipeline import java
 
 pytest.importorskip("pyspark", reason="the quick loop does without the extra")
 
@@ -22,6 +23,14 @@ def test_a_home_without_a_log_is_told_of(tmp_path: Path) -> None:
     code, _, told = tieline("run", "--home", tmp_path)
     assert code == 2
     assert "there is no log in" in told
+
+
+def test_without_spark_the_page_about_the_tables_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "find_spec", lambda _name: None)
+    code, _, told = tieline("tables", "--home", tmp_path)
+    assert code == 1
+    assert "the pipeline needs pyspark" in told
+    assert "hint: /docs/reference/tables/ of a hub describes every table and column" in told
 
 
 def test_two_places_to_read_from_are_refused(tmp_path: Path) -> None:

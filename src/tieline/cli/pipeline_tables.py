@@ -4,6 +4,7 @@ Used by: `main`. Uses: the definitions of the tables, and the lake (the folder o
 no Spark session.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,7 +38,21 @@ def tables(
 
     A run tests what it wrote. With --check, everything is tested, and the exit code is 1 if a test fails.
     """
-    ended_by(lambda: _tables(open_lake(home, lake), table, check=check, json=json), json=json)
+    ended_by(lambda: _tables(_open_lake(home, lake), table, check=check, json=json), json=json)
+
+
+def _open_lake(home: Path | None, lake: str | None) -> "Lake":
+    """Return the lake of the tables. The error for missing packages names the page that describes the tables."""
+    from tieline.console.documentation import PREFIX
+    from tieline.wire.home import find_home, read_running
+
+    try:
+        return open_lake(home, lake)
+    except Failure as failure:
+        running = read_running(find_home(home))
+        page = f"{running.public if running else ''}{PREFIX}/reference/tables/"
+        where = page if running else f"{page} of a hub"
+        raise Failure(failure.code, failure.message, f"{where} describes every table and column") from failure
 
 
 def _tables(lake: "Lake", table: str | None, *, check: bool, json: bool) -> None:
