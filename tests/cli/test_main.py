@@ -36,6 +36,7 @@ def test_help_fits_a_screen_and_has_every_group_and_command(tmp_path: Path) -> N
     shown = {name: command.rich_help_panel for name, command in whole.commands.items() if not command.hidden}  # type: ignore[attr-defined]
     assert set(shown) <= set(listed)
     assert set(shown.values()) == set(HEADINGS), "the reference has the same headings"
+    assert lines[2] == "Begin: tieline serve, then tieline connect. Documentation: /docs of the hub"
     assert "5 timeout" in done.stdout
     assert "\x1b" not in done.stdout
 

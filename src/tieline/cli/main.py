@@ -66,8 +66,10 @@ _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
         ({"serve": "serve:serve", "status": "status:status", "stop": "stop:stop"}, "Run the hub, look at it, stop it."),
         ({"login": "login:login"}, "Print a link that opens the console in a browser."),
         ({"logs": "hub_log:logs", "doctor": "doctor:doctor"}, "Read the hub's log; find faults and their remedy."),
-        ({"backup": "backup:backup", "restore": "backup:restore"}, "Write everything to one file; make a hub of it."),
-        ({"store": "store:store_app"}, "Copy what a hub keeps to a database, and back."),
+        (
+            {"backup": "backup:backup", "restore": "backup:restore", "store": "store:store_app"},
+            "Keep everything in a file, or copy it to a database.",
+        ),
         (
             {"service": "service:service_app", "config": "configuration:config_app"},
             "Run the hub by systemd; show its settings.",

@@ -14,6 +14,9 @@ _COLUMN = 27
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 4 no hub, 5 timeout, 6 missed"
 """Exit codes in one line, at the end. `docs/reference.md` has their whole meaning."""
 
+BEGIN = "Begin: tieline serve, then tieline connect. Documentation: /docs of the hub"
+"""The first two commands of a newcomer, and the place of the documentation."""
+
 Line = tuple[str, str]
 """A line of the overview: the names of commands, and a sentence about them."""
 
@@ -31,6 +34,7 @@ class Overview(TyperGroup):
         own = ctx.command_path
         formatter.write(f"{self.help}\n")
         formatter.write(f"Usage: {own} COMMAND [ARGUMENTS]; '{own} COMMAND --help' has examples\n")
+        formatter.write(f"{BEGIN}\n")
         for heading, lines in self.lines.items():
             formatter.write(f"\n{heading}\n")
             for names, sentence in lines:
