@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tieline.wire.home import Running
 
 
+_USUAL_STORE = "sqlite"
 _HTTP = "http"
 """Section of the HTTP port in `tieline.toml`."""
 _WORKERS = "workers"
@@ -377,7 +378,6 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
         f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
         f"  home      {home}",
         f"  http      {running.public}  (the console; {own_name()} login NAME prints a way in)",
-        f"  socket    {running.hub_socket}",
     ]
     if is_built():
         lines.insert(3, f"  docs      {running.public}{PREFIX}/")
@@ -386,8 +386,12 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
     if running.fingerprint:
         lines.insert(3, f"  tls       its own certificate, SHA-256 {running.fingerprint}")
     labels = {place: label for protocol in protocols() for place, label in protocol.places.items() if label}
-    lines += [f"  {labels[name]:<10}{place}" for name, place in running.places.items() if name in labels and place]
-    lines.append(f"  store     {running.store}")
+    places = {labels[name]: place for name, place in running.places.items() if name in labels and place}
+    places = {"socket": running.hub_socket, **places, "store": running.store}
+    for label, place in places.items():
+        # At the first start only what is elsewhere: a newcomer needs no socket of the home, and `status` lists them.
+        if not first or (place != _USUAL_STORE and home not in Path(place).parents):
+            lines.append(f"  {label:<10}{place}")
     if first:
         lines.append(
             f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
@@ -413,6 +417,7 @@ def _first_steps() -> list[str]:
         f'  {tieline} send @bob "hello" --as alice',
         f"  {tieline} drain --as bob",
         f"To connect your Claude Code, Codex or Gemini CLI: {tieline} connect",
+        f"To let somebody join from another machine: {tieline} invite",
         f"Five agents on five protocols at work, in a hub of their own: {tieline} demo",
     ]
 

@@ -15,8 +15,6 @@ from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.protocols.backchannel.relay import Relay
 from tieline.protocols.backchannel.rooms import NoRoom, RoomCreation
 from tieline.protocols.backchannel.settings import BackchannelSettings
-from tieline.wire.address import split_pin
-from tieline.wire.home import CERTIFICATE_FILE
 from tieline.wire.protocol import Host, Server
 
 SPOOL_FOLDER = "spool-home"
@@ -88,24 +86,10 @@ class BackchannelServer(Server):
             self._adoption.follow()
 
     def welcome(self, http: str, *, first: bool) -> Iterator[str]:
-        """Yield lines for the person who starts the hub, which explain how to register from another machine.
-
-        `http` is the address of the hub. `first` is true at the first start of the hub. Later starts only warn if
-        registration needs no token.
-        """
+        """Yield a warning for the person who starts the hub, if registration needs no token."""
+        del http, first
         if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
-        elif first and self._room_token is not None:
-            address, fingerprint = split_pin(http)
-            yield "To register with it from elsewhere, with a backchannel client:"
-            if fingerprint:
-                yield f"  export NODE_EXTRA_CA_CERTS=/path/{CERTIFICATE_FILE}"
-            yield f"  bch init NAME --url {address} --token {self._room_token}"
-            if fingerprint:
-                yield (
-                    f"bch trusts this hub by that variable: copy {self._home / CERTIFICATE_FILE} to its machine (never "
-                    "the key), and set the variable there for each bch command."
-                )
 
     async def stop(self) -> None:
         """Release the spool (folder of messages), so that another hub can use it."""
