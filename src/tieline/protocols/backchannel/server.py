@@ -35,7 +35,6 @@ class BackchannelServer(Server):
     """Runs backchannel in a hub: its HTTP API (relay), and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
-        self._home = host.home
         # The room token, which is shown to the person who starts the hub; `None` if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
         ids = MessageIds()
