@@ -39,9 +39,10 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
             assert part in said
         quick_start = (ROOT / "docs" / "start" / "index.md").read_text()
         for command in (
-            "tieline member add alice --kind human\n",
+            "tieline member add me --kind human\n",
+            "tieline init me",
             "tieline member add bob\n",
-            'tieline send @bob "hello" --as alice\n',
+            'tieline send @bob "hello"\n',
             "tieline drain --as bob\n",
         ):
             assert command in said

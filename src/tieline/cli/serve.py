@@ -412,9 +412,10 @@ def _first_steps() -> list[str]:
     """Return the lines that the first start prints: the commands that send a first message, and further commands."""
     tieline = own_name()
     return [
-        f"  {tieline} member add alice --kind human",
+        f"  {tieline} member add me --kind human",
+        f"  {tieline} init me",
         f"  {tieline} member add bob",
-        f'  {tieline} send @bob "hello" --as alice',
+        f'  {tieline} send @bob "hello"',
         f"  {tieline} drain --as bob",
         f"To connect your Claude Code, Codex or Gemini CLI: {tieline} connect",
         f"To let somebody join from another machine: {tieline} invite",

@@ -35,7 +35,7 @@ class BackchannelServer(Server):
     """Runs backchannel in a hub: its HTTP API (relay), and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
-        # The room token, which is shown to the person who starts the hub; `None` if the relay is off.
+        # The room token; `None` if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
         ids = MessageIds()
         if settings.enabled:
