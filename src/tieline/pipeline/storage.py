@@ -8,6 +8,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,8 @@ class NewFile:
     def close(self, note: str = "") -> DataFile:
         """Write the rows that are still in memory, close the file, and return it."""
         self._flush()
-        self._writer.close()
+        with self._abandoning():
+            self._writer.close()
         size = self._sink.tell()
         self._sink.close()
         if self._storage.is_local:
@@ -164,8 +166,18 @@ class NewFile:
 
     def _flush(self) -> None:
         if self._held:
-            self._writer.write_table(pa.concat_tables(self._held), row_group_size=_ROW_GROUP)
+            with self._abandoning():
+                self._writer.write_table(pa.concat_tables(self._held), row_group_size=_ROW_GROUP)
             self._held = []
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """Let the writer know that it is not open any more after an error. Otherwise its destructor fails too."""
+        try:
+            yield
+        except BaseException:
+            self._writer.is_open = False
+            raise
 
 
 def counted_columns(schema: pa.Schema) -> list[str]:
