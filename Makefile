@@ -114,7 +114,7 @@ bench-against: ## processor time per message of this tree beside another commit'
 	@$(BENCH_STAMPS)
 	@$(BENCH).against $(or $(REF),HEAD) $(ARGS)
 
-bench-ready: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/peers $(STAMPS)/redis
+bench-ready: $(STAMPS)/dev $(STAMPS)/bench $(STAMPS)/postgres $(STAMPS)/peers $(STAMPS)/redis
 	@:
 
 derive: $(STAMPS)/dev ## write the hub's own protocol and the SDK's plain methods from the contract, after a change there
