@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -11,8 +13,10 @@ import psycopg
 import pytest
 
 from tests.cli.hub_process import run_cli
-from tests.server.hubs import ALONE, HubHarness, bodies, running_hub, take
+from tests.faults.processes import HubProcess
+from tests.server.hubs import ALONE, HubHarness, bodies, running_hub, take, until
 from tests.stores.postgres_server import database_url, programs, server
+from tieline.client import Disconnected, HubRefused, connect
 from tieline.contract.permission import LOG_READ
 from tieline.server.config import ConfigError
 from tieline.server.storage import DatabaseStorage, public_url, remove_data, schema_of
@@ -79,6 +83,32 @@ async def test_a_second_hub_is_refused_and_told_which_hub_is_the_first(folder: P
     assert done.returncode == 1
     assert f"is in use by the hub of {folder / 'one'} on" in done.stderr
     assert "stop that hub first" in done.stderr
+
+
+async def test_a_hub_that_was_stopped_while_another_took_over_says_so_and_ends(folder: Path) -> None:
+    url = database_url(folder)
+    first = HubProcess(folder / "one", arguments=["--store", url, "--log-level", "error"])
+    try:
+        running = await first.start()
+        async with await connect(home=first.home) as operator:
+            ada = await operator.add_member("ada", permissions=())
+            async with await connect(home=first.home, token=ada.token) as client:
+                await client.send("@ada", "before")
+                os.kill(running.pid, signal.SIGSTOP)
+                async with running_hub(folder / "two", store=url, **ALONE) as there:
+                    os.kill(running.pid, signal.SIGCONT)
+                    with pytest.raises((HubRefused, Disconnected)) as refused:
+                        await client.send("@ada", "after")
+                    assert "store failed" not in str(refused.value)
+                    await until(lambda: not first.is_running())
+                    operator_there = await there.operator()
+                    assert [message.body for message in await operator_there.history()] == ["before"]
+    finally:
+        first.kill()
+    said = first.log.read_text()
+    assert "this hub leads no more" in said
+    assert f"was taken over by the hub of {folder / 'two'} on" in said
+    assert "Traceback" not in said
 
 
 async def test_a_redaction_says_that_the_database_keeps_old_rows(folder: Path) -> None:

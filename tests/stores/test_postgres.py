@@ -1,7 +1,13 @@
 """Tests of the PostgreSQL store beyond its port: one hub at a time, schemas, encodings, and its sentences."""
 
+import contextlib
+import os
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -13,9 +19,11 @@ from psycopg.sql import SQL, Identifier
 from tests.conformance.store.rows import member, token
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.stores.postgres_server import postgres_activity, postgres_store, schema_of, server
-from tieline.core.store import DiskError, StoreError, TokenRow
+from tieline.core.outage import OutOfDate
+from tieline.core.store import ActivityEntry, DiskError, StoreError, TokenRow
 from tieline.stores.postgres import PostgresActivity, PostgresStore
-from tieline.stores.postgres.connection import QUERIES, newest_version, place_of
+from tieline.stores.postgres.connection import QUERIES, lock_key, newest_version, place_of
+from tieline.stores.postgres.lease import LEASE_SECONDS, LeaseHeld
 
 pytestmark = pytest.mark.slow
 
@@ -37,35 +45,163 @@ def test_a_second_hub_is_refused_with_a_sentence_that_names_the_first(tmp_path: 
     PostgresStore(server().url, schema_of(tmp_path), "another hub").close()
 
 
-def test_a_hub_that_was_killed_leaves_its_place(tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]]) -> None:
-    writer = Writer(lambda: postgres_store(tmp_path))
-    writer.record()
+@contextlib.contextmanager
+def stopped_hub(folder: Path, *, in_transaction: bool) -> Iterator[subprocess.Popen[str]]:
+    """A process with an open store of the schema of `folder`, which is stopped after its first commit.
+
+    It may have begun a second transaction. If it is continued, it goes on and prints the result.
+    """
+    program = f"""
+import os, signal
+from tests.conformance.store.writer import Writer
+from tieline.core.outage import OutOfDate
+from tieline.stores.postgres import PostgresStore
+writer = Writer(lambda: PostgresStore({server().url!r}, {schema_of(folder)!r}, "the hub that was stopped"))
+writer.store.on_outage = lambda error: True
+writer.record()
+writer.store.commit()
+if {in_transaction}:
+    writer.store.find_message(writer.accept(wire_id="w").id)
+os.kill(os.getpid(), signal.SIGSTOP)
+writer.record()
+try:
     writer.store.commit()
-    admin.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
-    )
-    second = postgres_store(tmp_path)
-    assert second.restore().log_end == 1
-    with pytest.raises(DiskError):
-        writer.store.read_log(0, 1)
-    assert not writer.store.intact
+    print("committed")
+except OutOfDate as error:
+    print(error)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        os.waitpid(process.pid, os.WUNTRACED)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_hub_that_was_stopped_while_another_took_over_writes_nothing_when_it_goes_on(
+    tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]], in_transaction: bool
+) -> None:
+    with stopped_hub(tmp_path, in_transaction=in_transaction) as process:
+        second = Writer(lambda: PostgresStore(server().url, schema_of(tmp_path), "the other hub", wait_seconds=10))
+        assert second.ledger.end == 1
+        if in_transaction:
+            # The open transaction of the first hub has this row, and would not end.
+            second.record()
+            second.store.commit()
+        process.send_signal(signal.SIGCONT)
+        said, _ = process.communicate(timeout=30)
+        assert "committed" not in said
+        assert "was taken over by the other hub" in said
+    if not in_transaction:
+        second.record()
+        second.store.commit()
+    rows = admin.execute("SELECT log_offset, term FROM log ORDER BY log_offset").fetchall()
+    assert rows == [(0, 1), (1, 2)]
+    assert admin.execute("SELECT term, hub FROM term ORDER BY term").fetchall() == [
+        (1, "the hub that was stopped"),
+        (2, "the other hub"),
+    ]
+    second.store.close()
+
+
+def test_the_fence_alone_stops_a_hub_that_does_not_know_that_it_lost_the_lease(
+    tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    """The connection of the first hub is whole, and its thread has renewed nothing yet."""
+    first = Writer(lambda: postgres_store(tmp_path))
+    first.record()
+    first.store.commit()
+    assert isinstance(first.store, PostgresStore)
+    first.store.lease.stop()
+    second = Writer(lambda: PostgresStore(server().url, schema_of(tmp_path), "the other hub", anyway=True))
+    first.record()
+    with pytest.raises(OutOfDate, match="was taken over by the other hub"):
+        first.store.commit()
+    with pytest.raises(OutOfDate, match="was taken over by the other hub"):
+        first.store.retry()
+    assert admin.execute("SELECT count(*) FROM log").fetchone() == (1,)
+    activity = PostgresActivity(server().url, schema_of(tmp_path), first.store.lease)
+    activity.append([ActivityEntry(activity.restore(), 1, 1, "k", 1, b"{}")])
+    with pytest.raises(OutOfDate):
+        activity.commit()
+    second.record()
+    second.store.commit()
+    assert admin.execute("SELECT term FROM log ORDER BY log_offset").fetchall() == [(1,), (2,)]
+    activity.close()
+    for each in (first, second):
+        each.store.close()
+
+
+def test_a_hub_learns_without_a_commit_that_it_lost_the_lease(tmp_path: Path) -> None:
+    first = postgres_store(tmp_path)
+    lost = threading.Event()
+    first.lease.on_lost = lambda _: lost.set()
+    second = PostgresStore(server().url, schema_of(tmp_path), "the other hub", anyway=True)
+    assert lost.wait(10)
+    assert "was taken over by the other hub" in str(first.lease.lost)
+    first.close()
+    assert second.lease.lost is None
     second.close()
+
+
+def test_a_lease_is_renewed_while_a_commit_takes_long(
+    tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    writer = Writer(lambda: postgres_store(tmp_path))
+    message = writer.accept()
+    writer.store.find_message(message.id)
+    # Without a renewal, the lease would end in this time.
+    time.sleep(LEASE_SECONDS + 0.5)
+    with pytest.raises(LeaseHeld):
+        PostgresStore(server().url, schema_of(tmp_path), "another hub", wait_seconds=0)
+    writer.store.commit()
+    assert admin.execute("SELECT term, until > clock_timestamp() FROM lease").fetchone() == (1, True)
     writer.store.close()
 
 
-def test_a_hub_whose_place_was_taken_commits_nothing_more(
+def test_a_lease_that_a_wrong_clock_made_is_no_lease(
+    tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    postgres_store(tmp_path).close()
+    admin.execute("UPDATE lease SET until = clock_timestamp() + interval '1 h'")
+    second = PostgresStore(server().url, schema_of(tmp_path), "another hub", wait_seconds=0)
+    assert second.lease.term == 2
+    second.close()
+
+
+def test_a_database_of_an_older_program_gets_a_lease_and_its_log_stays(
     tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     writer = Writer(lambda: postgres_store(tmp_path))
     writer.record()
     writer.store.commit()
-    admin.execute("UPDATE writer SET claim = 'of another hub'")
+    before = writer.store.read_log(0, 10)
+    writer.store.close()
+    # As the first version of the schema was.
+    for undo in (
+        "DROP TABLE lease, term",
+        "DROP FUNCTION fence, begin_commit, take_lease, open_writer",
+        "ALTER TABLE log DROP COLUMN term",
+        "DROP TABLE writer",
+        "UPDATE schema_version SET version = 1 WHERE part = 'main'",
+    ):
+        admin.execute(undo.encode())
+    first = (files("tieline.stores.postgres") / "schema" / "main_0001.sql").read_text()
+    admin.execute(first[first.index("CREATE TABLE writer") :].encode())
+    admin.execute("UPDATE writer SET hub = 'the old hub', commits = 1")
+    key = lock_key(schema_of(tmp_path), "writer")
+    admin.execute("SELECT pg_advisory_lock(%s)", (key,))
+    with pytest.raises(StoreError, match="is in use by the old hub, an older Tieline"):
+        postgres_store(tmp_path)
+    admin.execute("SELECT pg_advisory_unlock(%s)", (key,))
+    writer = Writer(lambda: postgres_store(tmp_path))
+    assert writer.store.read_log(0, 10) == before
     writer.record()
-    with pytest.raises(StoreError, match="another hub has taken over this database"):
-        writer.store.commit()
-    with pytest.raises(StoreError, match="another hub has taken over this database"):
-        writer.store.retry()
-    assert writer.restore().log_end == 1
+    writer.store.commit()
+    assert admin.execute("SELECT term FROM log ORDER BY log_offset").fetchall() == [(None,), (1,)]
+    assert admin.execute("SELECT commits FROM writer").fetchone() == (2,)
     writer.store.close()
 
 

@@ -25,10 +25,11 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.core.broker import Broker
-from tieline.core.outage import Interruptible
+from tieline.core.outage import Interruptible, Lease, Leased, OutOfDate
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
+from tieline.server.answers import Answers, by_outcome
 from tieline.server.external_inboxes import Answer, AttachedInboxes, InboxRemoved, WaitingCommands
 from tieline.server.health import Health
 from tieline.server.inlet import Inlet
@@ -51,6 +52,11 @@ rolled back."""
 log = structlog.get_logger(__name__)
 
 _STOPPING = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
+_LOST = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
+_DEPOSED = Refusal(
+    Code.SHUTTING_DOWN,
+    "another hub leads now, and what had no answer may have been done; connect again and send again with the same id",
+)
 
 Tail = Callable[[Sequence[ActivityRow]], None]
 
@@ -63,38 +69,6 @@ def _store_failed(reason: str) -> Refusal:
 
 def _is_end(item: Item) -> bool:
     return any(isinstance(command, c.Detach) for command in item[0])
-
-
-class _Answers:
-    """Collects the replies of a list of commands that the broker handles in several steps. One callback gets all."""
-
-    __slots__ = ("_done", "_left", "_parts")
-
-    def __init__(self, count: int, done: Done | None) -> None:
-        self._parts: list[Sequence[Reply]] = [()] * count
-        self._left = count
-        self._done = done
-
-    def take(self, number: int, replies: Sequence[Reply]) -> None:
-        """Store the replies of part `number`. After the last part, pass all replies to the callback."""
-        self._parts[number] = replies
-        self._left -= 1
-        if not self._left and self._done is not None:
-            self._done([reply for part in self._parts for reply in part])
-
-
-def _by_outcome(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[Item], Outcome]]:
-    """Yield each outcome with the items that it answers. An item that several outcomes answer is split."""
-    # Items without commands are answered by the first outcome.
-    singles: list[Item] = [item for item in items if not item[0]]
-    start, end = 0, len(singles)
-    for commands, done in items:
-        answers = _Answers(len(commands), done)
-        singles += [((command,), partial(answers.take, number)) for number, command in enumerate(commands)]
-    for outcome in outcomes:
-        end += len(outcome.replies)
-        yield singles[start:end], outcome
-        start = end
 
 
 class HubCounters(Struct):
@@ -134,6 +108,10 @@ class LocalHub:
         self._stops = False
         if isinstance(broker.store, Interruptible):
             broker.store.on_outage = self._outlast
+        # The right to write to the store, if another hub can take it over.
+        self._lease: Lease | None = broker.store.lease if isinstance(broker.store, Leased) else None
+        if self._lease is not None:
+            self._lease.on_lost = lambda _: self._turns.put(((), None))
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._inlet = Inlet(self._loop, self._turns.put)
@@ -191,7 +169,7 @@ class LocalHub:
         if len(parts) == 1:
             self._inlet.add(commands, done)
             return
-        answers = _Answers(len(parts), done)
+        answers = Answers(len(parts), done)
         for number, part in enumerate(parts):
             self._inlet.add(part, partial(answers.take, number))
 
@@ -268,9 +246,11 @@ class LocalHub:
         lazy_since: float | None = None
         while self._turns or not self._stops:
             items = self._turns.take(self.limits.batch_max, None if lazy_since is None else self._lazy_wait(lazy_since))
+            if self._deposed is not None and not self._lost:
+                self._lose(self._deposed, ())
             if self._lost:
                 # Memory may hold uncommitted changes. So no command may be decided and nothing written.
-                refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
+                refusal = _DEPOSED if self._deposed is not None else _LOST
                 self._loop.call_soon_threadsafe(self._give_up, items + self._waiting_commands.abandon(), refusal)
                 lazy_since = None
                 continue
@@ -294,8 +274,13 @@ class LocalHub:
                     undecided = []
                 lazy_since = self._commit_lazy(lazy_since)
             except Exception as lost:  # noqa: BLE001 - whatever it is, the store cannot be read any more
-                self._lose(lost, undecided)
+                self._lose(self._deposed or lost, undecided)
         self._close()
+
+    @property
+    def _deposed(self) -> OutOfDate | None:
+        """The error with which another hub took the store over, if one has."""
+        return None if self._lease is None else self._lease.lost
 
     def _stop_taking(self) -> None:
         self._stops = True
@@ -341,6 +326,8 @@ class LocalHub:
             # A commit for releases alone must not fail again and again: it would refuse commands that nobody waits for.
             outcome = broker.handle(commands, releases=bool(retries) and not resting)
             if outcome.faults or broker.faults:
+                if self._deposed is not None:
+                    raise self._deposed
                 self._report(outcome.faults)
             error = None
             if outcome.urgent:
@@ -400,6 +387,9 @@ class LocalHub:
         started = time.perf_counter()
         try:
             self._broker.commit()
+        except OutOfDate:
+            # The store has the state of another hub now.
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was committed
             self._broker.roll_back()
             if isinstance(error, DiskError):
@@ -446,11 +436,11 @@ class LocalHub:
         """
         self.health.store.failed(str(error), error.hint)
         refusal, until = _store_failed(str(error)), time.monotonic() + _OUTAGE_SECONDS
-        while not self._stopping and (left := until - time.monotonic()) > 0:
+        while not (self._stopping or self._deposed) and (left := until - time.monotonic()) > 0:
             refused = self._turns.drain(left, _is_end)
             if refused:
                 self._loop.call_soon_threadsafe(self._refuse, refused, refusal)
-        return not self._stopping
+        return not (self._stopping or self._deposed)
 
     def _close(self) -> None:
         """Write a snapshot and close the store, because the hub stops. If the store is lost, only close it."""
@@ -458,6 +448,8 @@ class LocalHub:
             self._loop.call_soon_threadsafe(self._refuse, self._waiting_commands.abandon(), _STOPPING)
             try:
                 self._broker.close()
+            except OutOfDate as deposed:
+                self._lose(deposed, ())
             except DiskError as error:
                 log.error(
                     "what was acknowledged last could not be written; it will be delivered again", reason=str(error)
@@ -475,19 +467,23 @@ class LocalHub:
 
     def _lose(self, lost: Exception, undecided: Sequence[Item]) -> None:
         """Give the store up after the error `lost`: refuse the undecided commands, end all sessions, stop the hub."""
-        log.error(
-            "the store cannot be read any more: all sessions end and the hub stops",
-            error=str(lost),
-            exc_info=None if isinstance(lost, DiskError) else lost,
-        )
+        if isinstance(lost, OutOfDate):
+            log.error("this hub leads no more: its sessions end, and it writes nothing", reason=str(lost))
+        else:
+            log.error(
+                "the store cannot be read any more: all sessions end and the hub stops",
+                error=str(lost),
+                exc_info=None if isinstance(lost, DiskError) else lost,
+            )
         self._lost = True
+        refusal = _DEPOSED if isinstance(lost, OutOfDate) else _store_failed(str(lost))
         self._loop.call_soon_threadsafe(self._fail, lost)
-        self._loop.call_soon_threadsafe(self._give_up, undecided, _store_failed(str(lost)))
+        self._loop.call_soon_threadsafe(self._give_up, undecided, refusal)
 
     # On the event loop.
 
     def _publish_all(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        for theirs, outcome in _by_outcome(items, outcomes):
+        for theirs, outcome in by_outcome(items, outcomes):
             self._publish(theirs, outcome)
 
     def _publish(self, items: Sequence[Item], outcome: Outcome) -> None:
@@ -538,7 +534,7 @@ class LocalHub:
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
         """Pass deferred work to the journal or the search index. Call `done` when all replies are made."""
-        answers = _Answers(len(replies), None if done is None else partial(self._call, done))
+        answers = Answers(len(replies), None if done is None else partial(self._call, done))
         for index, reply in enumerate(replies):
             take = partial(answers.take, index)
             if not isinstance(reply, Deferred):

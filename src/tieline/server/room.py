@@ -151,7 +151,7 @@ class Room:
         self.config = config
         self.clock_and_ids = clock_and_ids
         self.folder = store_folder(config.store.url, home.path)
-        self._storage = storage_of(config.store.url, home.path)
+        self._storage = storage_of(config.store.url, home.path, broker.store)
         self.operator = ByHomeKey(home.key())
         # The pipeline's last report.
         self.report = StoredReport(self.folder)

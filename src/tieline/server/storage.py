@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tieline.stores.postgres import PostgresReading
+    from tieline.stores.postgres.lease import Lease
 
 MEMORY = "memory"
 """Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
@@ -117,10 +118,14 @@ class HomeStorage:
 
 
 class DatabaseStorage:
-    """Opens the stores of a hub or room in a schema of a PostgreSQL database. Unfinished uploads are in the home."""
+    """Opens the stores of a hub or room in a schema of a PostgreSQL database. Unfinished uploads are in the home.
 
-    def __init__(self, url: str, home: Path) -> None:
+    With `lease`, that of the main store, the other stores write only while the hub has it.
+    """
+
+    def __init__(self, url: str, home: Path, lease: "Lease | None" = None) -> None:
         self._url = url
+        self._lease = lease
         self._schema = schema_of(home)
         self._home = home
 
@@ -132,22 +137,23 @@ class DatabaseStorage:
 
     def open_activity(self) -> ActivityStore:
         """Open the activity log."""
-        activity: ActivityStore = _postgres().PostgresActivity(self._url, self._schema)
+        activity: ActivityStore = _postgres().PostgresActivity(self._url, self._schema, self._lease)
         return activity
 
     def open_index(self) -> SearchIndex:
         """Open the search index."""
-        index: SearchIndex = _postgres().PostgresSearch(self._url, self._schema)
+        index: SearchIndex = _postgres().PostgresSearch(self._url, self._schema, self._lease)
         return index
 
     def open_catalogue(self) -> FileCatalogue:
         """Open the catalogue of files."""
-        catalogue: FileCatalogue = _postgres().PostgresFiles(self._url, self._schema)
+        catalogue: FileCatalogue = _postgres().PostgresFiles(self._url, self._schema, self._lease)
         return catalogue
 
     def open_blobs(self) -> BlobStore:
         """Open the store of the bytes of files."""
-        blobs: BlobStore = _postgres().PostgresBlobs(self._url, self._schema, self._home / _INCOMING_FOLDER)
+        incoming = self._home / _INCOMING_FOLDER
+        blobs: BlobStore = _postgres().PostgresBlobs(self._url, self._schema, incoming, self._lease)
         return blobs
 
     def open_pages(self) -> Pages:
@@ -184,7 +190,7 @@ class DatabaseStorage:
 
     def logins(self) -> Document:
         """Return the document in which the logins (apps and sessions) are stored."""
-        document: Document = _postgres().PostgresDocument(self._url, self._schema, LOGINS_FILE)
+        document: Document = _postgres().PostgresDocument(self._url, self._schema, LOGINS_FILE, self._lease)
         return document
 
 
@@ -198,10 +204,13 @@ def _postgres() -> "ModuleType":
     return postgres
 
 
-def storage_of(url: str, home: Path) -> Storage:
-    """Return the stores of a hub or room whose store is `url` and whose home is `home`."""
+def storage_of(url: str, home: Path, store: Store | None = None) -> Storage:
+    """Return the stores of a hub or room whose store is `url` and whose home is `home`.
+
+    `store` is its main store, if that is open.
+    """
     if in_database(url):
-        return DatabaseStorage(url, home)
+        return DatabaseStorage(url, home, getattr(store, "lease", None))
     return HomeStorage(store_folder(url, home), synchronous(url))
 
 

@@ -14,7 +14,7 @@ from tieline.core.quotes import quoted_forms
 from tieline.core.readers import Cutoff
 from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, StoreError
 from tieline.stores.postgres.columns import Bigints, Blobs
-from tieline.stores.postgres.connection import PostgresConnection
+from tieline.stores.postgres.connection import Guard, PostgresConnection
 from tieline.stores.postgres.readers import PostgresReaders
 
 _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
@@ -23,8 +23,8 @@ _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 class PostgresActivity:
     """Implementation of `ActivityStore`: stores the activity log of a hub in its schema of a database."""
 
-    def __init__(self, url: str, schema: str) -> None:
-        self._connection = PostgresConnection(url, schema, "activity")
+    def __init__(self, url: str, schema: str, guard: Guard | None = None) -> None:
+        self._connection = PostgresConnection(url, schema, "activity", guard=guard)
         # Rows that the next commit inserts.
         self._entries: list[ActivityEntry] = []
         self._end = 0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 from psycopg import errors
@@ -20,6 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 from psycopg.types.numeric import Int8BinaryDumper
 
+from tieline.core.outage import OutOfDate
 from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.stores.postgres.columns import register
 from tieline.stores.statements import load
@@ -32,6 +33,18 @@ _Write = tuple[str, Sequence[Any]]
 
 QUERIES = load(files("tieline.stores.postgres").joinpath("queries.sql").read_text(encoding="utf-8"))
 """The statements by name."""
+
+
+class Guard(Protocol):
+    """Interface of an object that knows if this hub may write, as a connection uses it."""
+
+    @property
+    def network(self) -> Mapping[str, Any]:
+        """Options that say when a connection counts as lost."""
+
+    def fence(self) -> _Write:
+        """Return the first statement of every transaction, and its values. It fails if the hub may not write."""
+
 
 _ENCODED = {name: statement.encode() for name, statement in QUERIES.items()}
 
@@ -69,6 +82,9 @@ _DISK_ERRORS = (
 """Errors whose cause is the server, its disk or the network, and not the statement."""
 
 
+_TAKEN_OVER, _REPLACED = "TL001", "TL002"
+"""Error codes of the fence: another hub has the lease; this hub has a newer connection."""
+
 _SHUTDOWNS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
 
@@ -90,6 +106,8 @@ def explain(error: Exception, place: str) -> Exception:
     """
     if not isinstance(error, psycopg.Error):
         return error
+    if error.sqlstate == _TAKEN_OVER:
+        return OutOfDate(f"{place} was taken over by {error.diag.message_detail or 'another hub'}")
     said = " ".join(str(error).split())
     if isinstance(error, errors.DiskFull | errors.OutOfMemory):
         hint = "make room on the server; nothing that was accepted is lost"
@@ -130,13 +148,24 @@ def _migrations(part: str) -> list[str]:
 class PostgresConnection:
     """One connection to the schema of a hub. It is not thread-safe. `part` is the part of the schema that it uses.
 
-    With `reopens`, a connection that was lost is opened again at the next use, if no writes were lost with it.
+    With `reopens`, a connection that was lost is opened again at the next use, if no writes were lost with it. `guard`
+    says who may write.
     """
 
     def __init__(
-        self, url: str, schema: str, part: str, *, statements: Statements | None = None, reopens: bool = True
+        self,
+        url: str,
+        schema: str,
+        part: str,
+        *,
+        statements: Statements | None = None,
+        reopens: bool = True,
+        guard: Guard | None = None,
     ) -> None:
         self._url = url
+        self._network = KEEPALIVE if guard is None else guard.network
+        # Returns the first statement of every transaction, which checks that this hub may write.
+        self.fence: Callable[[], _Write] | None = None if guard is None else guard.fence
         self._statements = _ENCODED if statements is None else statements
         self._part = part
         self._reopens = reopens
@@ -161,7 +190,7 @@ class PostgresConnection:
                 cursor_factory=psycopg.RawCursor,
                 connect_timeout=seconds,
                 application_name="tieline",
-                **KEEPALIVE,
+                **self._network,
             )
         except psycopg.Error as error:
             raise explain(error, self.place) from error
@@ -207,6 +236,10 @@ class PostgresConnection:
                 )
             if not version and not self._has_versions(made):
                 made.execute(_ENCODED["make_versions"])
+            if part == "main" and version == 1:
+                row = made.execute(_ENCODED["old_writer"], (lock_key(self.schema, "writer"),)).fetchone()
+                if row is not None and not row[0]:
+                    raise StoreError(f"{self.place} is in use by {row[1]}, an older Tieline", "stop that hub first")
             for script in scripts[version:]:
                 made.execute(script.encode())
             made.execute(_ENCODED["set_version"], (part, len(scripts)))
@@ -284,6 +317,9 @@ class PostgresConnection:
             if not self._in_transaction:
                 self._in_transaction = True
                 self._postgres.execute(b"BEGIN")
+                if self.fence is not None:
+                    statement, fenced = self.fence()
+                    self._postgres.execute(_ENCODED[statement], fenced, prepare=True)
             for name, values in writes:
                 self._postgres.execute(self._statements[name], values, prepare=True)
             if commits:
@@ -346,24 +382,6 @@ class PostgresConnection:
         """Return the only row of the statement with this name."""
         (row,) = self.select(name, values)
         return row
-
-    def lock(self, key: int, wait_ms: int) -> bool:
-        """Take the advisory lock `key`. Return false if another connection holds the lock for more than `wait_ms`."""
-        self.select("set_lock_timeout", (str(wait_ms),))
-        try:
-            self._postgres.execute(_ENCODED["lock_writer"], (key,))
-        except errors.LockNotAvailable:
-            return False
-        except psycopg.Error as error:
-            raise explain(error, self.place) from error
-        finally:
-            with suppress(StoreError):
-                self.select("set_lock_timeout", ("0",))
-        return True
-
-    def unlock(self, key: int) -> None:
-        """Release the advisory lock `key`."""
-        self.select("unlock_writer", (key,))
 
     @contextmanager
     def instant(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from tieline.contract.file import CatalogueError, FileChange, FileEntry, FileKin
 from tieline.core.store import StoreError
 from tieline.services.files.blobs import Blob, MissingBlob, Upload, new_upload
 from tieline.stores.postgres.columns import Texts
-from tieline.stores.postgres.connection import PostgresConnection, load_statements
+from tieline.stores.postgres.connection import Guard, PostgresConnection, load_statements
 
 _STATEMENTS = load_statements("files.sql")
 
@@ -21,15 +21,15 @@ _PIECE_BYTES = 256 * 1024
 """Size of a piece of a file. A row of a whole file would be in memory several times."""
 
 
-def _connect(url: str, schema: str) -> PostgresConnection:
-    return PostgresConnection(url, schema, "files", statements=_STATEMENTS)
+def _connect(url: str, schema: str, guard: Guard | None = None) -> PostgresConnection:
+    return PostgresConnection(url, schema, "files", statements=_STATEMENTS, guard=guard)
 
 
 class PostgresFiles:
     """Implementation of `FileCatalogue`: stores the paths of members' files, and the shares of files."""
 
-    def __init__(self, url: str, schema: str) -> None:
-        self._connection = _connect(url, schema)
+    def __init__(self, url: str, schema: str, guard: Guard | None = None) -> None:
+        self._connection = _connect(url, schema, guard)
 
     def find(self, path: str) -> FileEntry | None:
         """Return the file or folder at a path, or `None`."""
@@ -155,8 +155,8 @@ class PostgresBlobs:
     Not thread-safe: only one thread may use it at a time.
     """
 
-    def __init__(self, url: str, schema: str, incoming: Path) -> None:
-        self._connection = _connect(url, schema)
+    def __init__(self, url: str, schema: str, incoming: Path, guard: Guard | None = None) -> None:
+        self._connection = _connect(url, schema, guard)
         self._incoming = incoming
         incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -253,8 +253,9 @@ class PostgresDocument:
     Each use has a connection of its own, because uses are rare.
     """
 
-    def __init__(self, url: str, schema: str, name: str) -> None:
+    def __init__(self, url: str, schema: str, name: str, guard: Guard | None = None) -> None:
         self._url = url
+        self._guard = guard
         self._schema = schema
         self.name = name
 
@@ -269,7 +270,7 @@ class PostgresDocument:
 
     def write(self, content: bytes) -> None:
         """Replace the document. It is durable when this returns."""
-        connection = _connect(self._url, self._schema)
+        connection = _connect(self._url, self._schema, self._guard)
         try:
             connection.write("put_document", (self.name, content))
             connection.commit()

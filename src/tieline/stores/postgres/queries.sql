@@ -27,35 +27,40 @@ INSERT INTO schema_version (part, version) VALUES ($1, $2) ON CONFLICT (part) DO
 -- name: lock_migration
 SELECT pg_advisory_xact_lock($1)
 
--- name: set_lock_timeout
-SELECT set_config('lock_timeout', $1, false)
+-- name: old_writer
+-- Hubs of older programs hold an advisory lock instead of a lease.
+SELECT pg_try_advisory_xact_lock($1), hub FROM writer
 
--- name: lock_writer
-SELECT pg_advisory_lock($1)
+-- name: take_lease
+SELECT my_term, my_claim FROM take_lease($1, $2, $3, $4)
 
--- name: unlock_writer
-SELECT pg_advisory_unlock($1)
+-- name: renew_lease
+UPDATE lease SET until = clock_timestamp() + $1 * interval '1 ms' WHERE term = $2 AND claim = $3 RETURNING term
 
--- name: end_writer
--- Advisory locks with one key have its halves as two numbers.
-SELECT pg_terminate_backend(pid) FROM pg_locks
-WHERE locktype = 'advisory' AND objsubid = 1 AND pid <> pg_backend_pid()
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (classid::bigint << 32) | objid::bigint = $1
+-- name: release_lease
+UPDATE lease SET until = clock_timestamp() WHERE term = $1 AND claim = $2 RETURNING term
 
--- name: writer
-SELECT hub, claim, commits FROM writer
+-- name: lease
+SELECT term, hub, address, coalesce(extract(epoch FROM greatest(until, clock_timestamp() - interval '1 d') - clock_timestamp()), 0)::float8
+FROM lease
 
--- name: take_writer
-UPDATE writer SET hub = $1, claim = gen_random_uuid()::text RETURNING claim, commits
+-- name: open_writer
+SELECT my_connection, my_commits FROM open_writer($1, $2, $3)
 
--- name: number_commit
-SELECT number_commit($1, $2)
+-- name: fence
+SELECT fence($1, $2)
+
+-- name: begin_commit
+SELECT begin_commit($1, $2, $3, $4)
+
+-- name: nothing
+SELECT
 
 -- Statements with lists insert many rows: one list for each column.
 
 -- name: append_log
-INSERT INTO log (log_offset, at_ms, event, hash) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[])
+INSERT INTO log (log_offset, at_ms, event, hash, term)
+SELECT *, $5::bigint FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[])
 
 -- name: insert_message
 INSERT INTO message

@@ -15,7 +15,7 @@ from tieline.contract.message import Content, Message
 from tieline.core.search_query import SearchQuery, Term
 from tieline.core.store import INTEGER_MAX, StoreError
 from tieline.stores.postgres.columns import Bigints, Texts
-from tieline.stores.postgres.connection import PostgresConnection, Row
+from tieline.stores.postgres.connection import Guard, PostgresConnection, Row
 from tieline.stores.postgres.stored_message import decode_said
 from tieline.stores.rows import content_decoder
 
@@ -41,8 +41,8 @@ _WORDS = re.compile(r"[^\W_]+")
 class PostgresSearch:
     """Implementation of `SearchIndex`: finds messages by the words in their bodies and titles."""
 
-    def __init__(self, url: str, schema: str) -> None:
-        self._connection = PostgresConnection(url, schema, "main")
+    def __init__(self, url: str, schema: str, guard: Guard | None = None) -> None:
+        self._connection = PostgresConnection(url, schema, "main", guard=guard)
         # End of the log at the last check, to see whether the log grows.
         self._looked = -1
 

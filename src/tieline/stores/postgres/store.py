@@ -1,8 +1,7 @@
 """The PostgreSQL store: buffered writes, with one transaction and usually one round trip per commit.
 
 The broker (the hub's decision logic) uses this store, on one thread. The SQL statements are in `queries.sql`, and the
-schema is in `schema/`. Only one hub writes at a time. It holds a lock of the database, and each commit checks that the
-hub may still write.
+schema is in `schema/`. Only one hub writes at a time. It has a lease, and each commit checks that the hub still has it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from tieline.contract.keys import Ranges
 from tieline.contract.message import Message
 from tieline.core import ledger
 from tieline.core.ladder import STATES
-from tieline.core.outage import OnOutage
+from tieline.core.outage import OnOutage, OutOfDate
 from tieline.core.readers import Cutoff
 from tieline.core.store import (
     MAIN,
@@ -45,6 +44,7 @@ from tieline.stores.postgres.channels import PostgresChannels
 from tieline.stores.postgres.columns import Bigints, Blobs, Booleans, Texts
 from tieline.stores.postgres.connection import PostgresConnection, Row, explain
 from tieline.stores.postgres.history import PostgresHistory
+from tieline.stores.postgres.lease import WAIT_SECONDS, Lease
 from tieline.stores.postgres.objectives import PostgresObjectives
 from tieline.stores.postgres.readers import PostgresReaders
 from tieline.stores.postgres.stored_message import decode_said
@@ -77,13 +77,27 @@ class PostgresStore:
     """The `Store` of a hub: members, messages, deliveries, channels, objectives and the main log, in one schema.
 
     `hub` is a name for this hub. If somebody starts another hub on the same database, the error shows this name.
+    `address` is where other hubs of the team reach this one. Raise `LeaseHeld` if another hub has the lease for
+    `wait_seconds`; with `anyway`, take the lease from it.
     """
 
-    def __init__(self, url: str, schema: str, hub: str) -> None:
-        self._connection = PostgresConnection(url, schema, "main", reopens=False)
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        hub: str,
+        *,
+        address: str = "",
+        wait_seconds: float = WAIT_SECONDS,
+        anyway: bool = False,
+    ) -> None:
+        self.lease = Lease(url, schema, hub, address)
+        self._connection = PostgresConnection(url, schema, "main", reopens=False, guard=self.lease)
         try:
-            self._writer = Writer(self._connection, hub)
+            self.lease.take(self._connection, wait_seconds, anyway=anyway)
+            self._writer = Writer(self._connection, self.lease)
         except BaseException:
+            self.lease.stop()
             self._connection.close()
             raise
         # Called while the server does not answer; see `core.outage`.
@@ -245,9 +259,7 @@ class PostgresStore:
         """Make all buffered writes durable, or none of them. See `Store.commit`."""
         with self._abandoning():
             self._gather()
-            if self._connection.buffers:
-                self._writer.number_commit()
-                self._connection.commit()
+            if self._connection.commit():
                 self._writer.committed()
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
@@ -292,6 +304,9 @@ class PostgresStore:
                     arrived = self._writer.resume()
                 except DiskError as again:
                     error = again
+                except OutOfDate as lost:
+                    self.lease.lose(lost)
+                    raise
                 else:
                     assert commits or not arrived, "a commit that nobody asked for"
                     return arrived
@@ -312,7 +327,8 @@ class PostgresStore:
         for name, rows in self._rows.items():
             if rows:
                 columns = zip(*rows, strict=True)
-                self._write(name, tuple(kind(values) for kind, values in zip(_COLUMNS[name], columns, strict=True)))
+                values = tuple(kind(values) for kind, values in zip(_COLUMNS[name], columns, strict=True))
+                self._write(name, (*values, self.lease.term) if name == "append_log" else values)
                 rows.clear()
 
     def _flush(self) -> None:
@@ -328,6 +344,8 @@ class PostgresStore:
             yield
         except Exception as error:
             self._abandon()
+            if isinstance(error, OutOfDate):
+                self.lease.lose(error)
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"{self._connection.place} refused a batch: {error}") from error
@@ -516,7 +534,7 @@ class PostgresStore:
         self._closed = True
         self._abandon()
         with suppress(StoreError):
-            self._writer.release()
+            self.lease.release(self._connection)
         self._connection.close()
 
 

@@ -6,11 +6,13 @@ While they are open, this process has the place of the hub that writes, so no hu
 import os
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.resources import files
 
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
+from tieline.core.store import StoreError
 from tieline.stores.postgres.connection import (
     CONNECT_SECONDS,
     KEEPALIVE,
@@ -19,7 +21,7 @@ from tieline.stores.postgres.connection import (
     explain,
     place_of,
 )
-from tieline.stores.postgres.writer import Writer
+from tieline.stores.postgres.lease import Lease
 from tieline.stores.statements import load
 from tieline.stores.tables import Row, Table
 
@@ -34,21 +36,23 @@ class PostgresTables:
 
     def __init__(self, url: str, schema: str) -> None:
         self.place = f"the schema {schema} of {place_of(url)}"
-        self._locking = PostgresConnection(url, schema, "main", reopens=False)
+        self._lease = Lease(url, schema, f"'tieline store copy' on {socket.gethostname()} (process {os.getpid()})")
+        self._locking = PostgresConnection(url, schema, "main", reopens=False, guard=self._lease)
         try:
-            self._writer = Writer(
-                self._locking, f"'tieline store copy' on {socket.gethostname()} (process {os.getpid()})"
-            )
+            self._lease.take(self._locking)
+            # An open transaction behind the fence: until its end nobody can take the lease.
+            self._locking.write("nothing", ())
+            self._locking.flush()
             for part in ("activity", "files"):
                 PostgresConnection(url, schema, part).close()
             self._postgres = psycopg.connect(
                 url, connect_timeout=CONNECT_SECONDS, application_name="tieline", **KEEPALIVE
             )
         except psycopg.Error as error:
-            self._locking.close()
+            self._end()
             raise explain(error, self.place) from error
         except BaseException:
-            self._locking.close()
+            self._end()
             raise
         # One transaction for all: nothing of a copy that failed is there.
         self._postgres.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -85,6 +89,7 @@ class PostgresTables:
     def keep(self) -> None:
         """Commit everything. See `Tables.keep`."""
         try:
+            self._locking.select("nothing")
             self._postgres.commit()
         except psycopg.Error as error:
             raise explain(error, self.place) from error
@@ -92,6 +97,13 @@ class PostgresTables:
     def close(self) -> None:
         """Close the connections. See `Tables.close`."""
         self._postgres.close()
+        self._end()
+
+    def _end(self) -> None:
+        """End the lease, and close its connection."""
+        self._locking.roll_back()
+        with suppress(StoreError):
+            self._lease.release(self._locking)
         self._locking.close()
 
 

@@ -1,59 +1,38 @@
-"""The writer of a database: the one hub that may write to it. It has a lock of PostgreSQL, and a claim.
+"""The writer of a database: the main connection of the hub that has the lease. Its commits have numbers.
 
-The lock ends with the connection, so a hub that was killed does not keep it. The claim is a random text in the
-database, which every commit checks. If a hub loses its connection and another hub becomes the writer, commits of the
-first hub fail, because the claim is no longer its own.
+Each transaction begins with a function of the database that checks the lease and the random name of the connection,
+and stores the number of the commit. So a hub that lost its connection finds out if its last commit arrived, and nothing
+that the lost connection still sends can arrive later.
 """
 
-from tieline.core.store import StoreError
-from tieline.stores.postgres.connection import PostgresConnection, lock_key
-
-_WAIT_MS = 3000
-"""Time to wait for the lock. The server takes some milliseconds to notice the end of a hub that was killed."""
+from tieline.core.outage import OutOfDate
+from tieline.stores.postgres.connection import PostgresConnection
+from tieline.stores.postgres.lease import Lease
 
 
 class Writer:
-    """Makes this hub the writer of a database. `hub` is a name for this hub, for people.
+    """Makes a connection the writer of a database. The hub must have the lease."""
 
-    Raise `StoreError` if another hub is the writer.
-    """
-
-    def __init__(self, connection: PostgresConnection, hub: str) -> None:
+    def __init__(self, connection: PostgresConnection, lease: Lease) -> None:
         self._connection = connection
-        self._hub = hub
-        self._key = lock_key(connection.schema, "writer")
-        self._claim = ""
-        # Number of the last commit, and the one that is being tried.
-        self.commits = 0
-        self.take()
-
-    def take(self) -> None:
-        """Become the writer. This works if no other hub is connected."""
-        connection = self._connection
-        if not connection.lock(self._key, _WAIT_MS):
-            other = connection.one("writer")[0]
-            hint = "stop that hub first, or name another database; if it is gone, its server notices that soon"
-            raise StoreError(f"{connection.place} is in use by {other}; one hub at a time may write to it", hint)
-        self._claim, self.commits = connection.one("take_writer", (self._hub,))
+        self._lease = lease
+        # Random name of the connection, and the number of the last commit.
+        self._name, self.commits = lease.open_writer(connection)
+        # 0 while the next commit changes nothing and gets no number.
+        self._step = 1
+        connection.fence = lambda: ("begin_commit", (lease.term, lease.claim, self._name, self.commits + self._step))
 
     def resume(self) -> bool:
         """Become the writer again after an outage. Return true if the last commit before the outage is stored.
 
-        Raise `StoreError` if another hub has been the writer meanwhile, so that this hub's memory is out of date.
+        Raise `OutOfDate` if the database does not belong to this hub's memory any more: another hub has been the writer
+        meanwhile, or the database went back to an older state.
         """
-        connection = self._connection
-        if not connection.lock(self._key, _WAIT_MS) and connection.one("writer")[1] == self._claim:
-            # The server has not noticed the end of the lost connection.
-            connection.select("end_writer", (self._key,))
-            connection.lock(self._key, _WAIT_MS)
-        other, claim, commits = connection.one("writer")
-        if claim != self._claim:
-            raise StoreError(f"{connection.place} was taken over by {other} during an outage")
-        return bool(commits == self.commits + 1)
-
-    def number_commit(self) -> None:
-        """Add the number of the commit to the buffered writes. The commit fails if another hub is the writer now."""
-        self._connection.write("number_commit", (self._claim, self.commits + 1))
+        place = self._connection.place
+        self._name, commits = self._lease.open_writer(self._connection)
+        if commits not in (self.commits, self.commits + 1):
+            raise OutOfDate(f"{place} is at commit {commits}, and this hub was at {self.commits}: commits are lost")
+        return commits == self.commits + 1
 
     def committed(self) -> None:
         """Count a commit that succeeded."""
@@ -61,9 +40,9 @@ class Writer:
 
     def check(self) -> None:
         """Write to the database without changing anything. Raise if that fails."""
-        self._connection.write("number_commit", (self._claim, self.commits))
-        self._connection.commit()
-
-    def release(self) -> None:
-        """Release the lock, so that another hub can become the writer at once."""
-        self._connection.unlock(self._key)
+        self._connection.write("nothing", ())
+        self._step = 0
+        try:
+            self._connection.commit()
+        finally:
+            self._step = 1
