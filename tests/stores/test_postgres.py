@@ -19,11 +19,11 @@ from psycopg.sql import SQL, Identifier
 from tests.conformance.store.rows import member, token
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.stores.postgres_server import postgres_activity, postgres_store, schema_of, server
-from tieline.core.outage import OutOfDate
+from tieline.core.outage import LeaseHeld, OutOfDate
 from tieline.core.store import ActivityEntry, DiskError, StoreError, TokenRow
 from tieline.stores.postgres import PostgresActivity, PostgresStore
 from tieline.stores.postgres.connection import QUERIES, lock_key, newest_version, place_of
-from tieline.stores.postgres.lease import LEASE_SECONDS, LeaseHeld
+from tieline.stores.postgres.lease import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -181,7 +181,7 @@ def test_a_database_of_an_older_program_gets_a_lease_and_its_log_stays(
     writer.store.close()
     # As the first version of the schema was.
     for undo in (
-        "DROP TABLE lease, term",
+        "DROP TABLE lease, term, cluster",
         "DROP FUNCTION fence, begin_commit, take_lease, open_writer",
         "ALTER TABLE log DROP COLUMN term",
         "DROP TABLE writer",

@@ -35,6 +35,9 @@ _HTTP = "http"
 _WORKERS = "workers"
 """Section of the workers in `tieline.toml`."""
 
+_CLUSTER = "cluster"
+"""Section of the hubs of a team in `tieline.toml`."""
+
 _HTTP_FLAGS = (
     Flag(
         ("--tls",),
@@ -87,6 +90,17 @@ _WORKERS_FLAGS = (
 """Options of `tieline serve` that replace settings in the section `[workers]`."""
 
 
+_CLUSTER_FLAGS = (
+    Flag(
+        ("--cluster",),
+        "Be one of several hubs of a team, which reach this one here.",
+        lambda text: {"address": text},
+        metavar="HOST:PORT",
+    ),
+)
+"""Options of `tieline serve` that replace settings in the section `[cluster]`."""
+
+
 def _worker_count(text: str) -> int:
     """Return the number in the option `--workers`. Raises `ValueError` if it is no number."""
     if not text.isdecimal():
@@ -95,9 +109,10 @@ def _worker_count(text: str) -> int:
 
 
 def _all_flags() -> Iterator[tuple[str, Flag]]:
-    """Yield all options of `tieline serve` that replace settings, each with its protocol, `http` or `workers`."""
+    """Yield all options of `tieline serve` that replace settings, each with its section or protocol."""
     yield from ((_HTTP, flag) for flag in _HTTP_FLAGS)
     yield from ((_WORKERS, flag) for flag in _WORKERS_FLAGS)
+    yield from ((_CLUSTER, flag) for flag in _CLUSTER_FLAGS)
     yield from ((protocol.name, flag) for protocol in protocols() for flag in protocol.flags)
 
 
@@ -167,7 +182,7 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings that the command line options override, by protocol (or `http`, `workers`) and field.
+    """Return the settings that the command line options override, by protocol (or section) and field.
 
     `given` are the values of all options.
     """
@@ -252,9 +267,9 @@ async def _run(options: "Options", log_file: LogFile) -> None:
 
     from tieline.cli.backup_schedule import make_folder, scheduled_backups
     from tieline.cli.upgrade import prepare_upgrade
+    from tieline.server.cluster.member import make_hub
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
-    from tieline.server.hub import RunningHub
     from tieline.server.runtime import spare_collector, stop_signals, suspend_collector
 
     suspend_collector()
@@ -266,7 +281,7 @@ async def _run(options: "Options", log_file: LogFile) -> None:
         make_folder(hub.backup)
         upgraded = await asyncio.to_thread(prepare_upgrade, options.home)
 
-    hub = RunningHub(options, prepare)
+    hub = make_hub(options, prepare)
     try:
         running = await hub.start()
     except HomeBusy as error:

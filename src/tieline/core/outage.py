@@ -18,6 +18,10 @@ class OutOfDate(StoreError):
     """
 
 
+class LeaseHeld(StoreError):
+    """Error: another hub has the right to write to the store now."""
+
+
 OnOutage = Callable[[DiskError], bool]
 """A function that a store calls again and again while it waits. It may block for some tenths of a second. If it returns
 false, the store waits no longer and raises the error."""

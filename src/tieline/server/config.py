@@ -19,7 +19,7 @@ from tieline.contract.identifiers import parse_member_name
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
 from tieline.protocols import protocols
-from tieline.wire.address import ascii_name, check_url
+from tieline.wire.address import ascii_name, check_url, parse_address
 from tieline.wire.duration import parse_duration
 from tieline.wire.home import CONFIG_FILE, write_private
 from tieline.wire.protocol import Settings
@@ -29,6 +29,8 @@ _Settings = TypeVar("_Settings", bound=Settings)
 DEFAULT_HTTP = "127.0.0.1:7117"
 DEFAULT_STORE = "sqlite"
 STORE_VARIABLE = "TIELINE_STORE"
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
+"""Beginnings of the URL of a store in a database."""
 
 _OWNER = "<owner>"
 
@@ -89,6 +91,13 @@ arguments = []
 # Number of processes that serve clients, beside the process that decides. Useful up to the number of processors less
 # one. 0: one process does both.
 count = 0
+
+[cluster]
+# Several hubs of one team share a database of PostgreSQL: one of them leads, and the others take over if it fails. The
+# address, as HOST:PORT, at which the other hubs reach this one. Empty: one hub at a time uses its store.
+address = ""
+# Where to listen for them, as HOST:PORT, if this is not the address itself.
+listen = ""
 
 # [limits]
 # Any limit by its name, for example:
@@ -225,6 +234,41 @@ class WorkersSection(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"the number of workers is {self.count}; it must be from 0 to {WORKERS_MAX}")
 
 
+class ClusterSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Section `[cluster]` of `tieline.toml`: the address at which other hubs of the team reach this hub.
+
+    Without an address, the team has one hub at a time.
+    """
+
+    address: str = ""
+    listen: str = ""
+    """Address at which the hub listens for the others, if it is not `address`."""
+
+    @property
+    def is_on(self) -> bool:
+        """True if the team may have several hubs."""
+        return bool(self.address)
+
+    @property
+    def listens_at(self) -> tuple[str, int]:
+        """The host and the port at which the hub listens for the others."""
+        return parse_address(self.listen or self.address)
+
+    def check(self, store_url: str) -> None:
+        """Raise `ConfigError` if the settings cannot be used with the store `store_url`."""
+        for text in filter(None, (self.address, self.listen)):
+            try:
+                _, port = parse_address(text)
+            except ValueError as error:
+                raise ConfigError(f"[cluster]: {error}") from error
+            if not port:
+                raise ConfigError(f"[cluster]: {text!r} has no port; other hubs need one that stays")
+        if self.listen and not self.address:
+            raise ConfigError("[cluster]: listen needs the address at which the other hubs reach this one")
+        if self.is_on and not store_url.startswith(DATABASE_SCHEMES):
+            raise ConfigError("several hubs of a team need a store that they share: --store postgresql://…")
+
+
 WORKERS_MAX = 64
 """Most processes that serve clients. More would only wait for the one process that decides."""
 
@@ -242,6 +286,7 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
     backup: BackupSection = BackupSection()
     pipeline: PipelineSection = PipelineSection()
     workers: WorkersSection = WorkersSection()
+    cluster: ClusterSection = ClusterSection()
     limits: Limits = Limits()
 
 
@@ -264,7 +309,7 @@ class Config(_OwnSections, frozen=True):
         """Return a copy of this configuration with some settings replaced. Raise `ConfigError` if they cannot be used.
 
         `flags` has the new values, as protocol name → field name → value; under `http`, those of the HTTP port, and
-        under `workers`, those of the workers.
+        under `workers` and `cluster`, those of these sections.
         """
         try:
             port = msgspec.structs.replace(self.http, **flags.get("http", {})).checked()
@@ -275,7 +320,8 @@ class Config(_OwnSections, frozen=True):
         }
         workers = msgspec.structs.replace(self.workers, **flags.get("workers", {}))
         workers.check()
-        return msgspec.structs.replace(self, http=port, workers=workers, protocols=settings)
+        cluster = msgspec.structs.replace(self.cluster, **flags.get("cluster", {}))
+        return msgspec.structs.replace(self, http=port, workers=workers, cluster=cluster, protocols=settings)
 
     def in_room(self) -> "Config":
         """Return this configuration without the parts that only the common room (the hub itself) has.
@@ -290,6 +336,7 @@ class Config(_OwnSections, frozen=True):
             notify=NotifySection(),
             pipeline=PipelineSection(),
             workers=WorkersSection(),
+            cluster=ClusterSection(),
             protocols=settings,
         )
 

@@ -18,6 +18,7 @@ from tieline.console.login import LoginApp
 from tieline.console.site import Site
 from tieline.protocols import protocols
 from tieline.server.certificate import Certificate, certificate_of
+from tieline.server.cluster.team_door import TeamDoor
 from tieline.server.config import BackupSection, Config, ConfigError, Http, StoreSection, load_config
 from tieline.server.config_origin import record
 from tieline.server.home import Home
@@ -75,6 +76,26 @@ def _public(http: Http, certificate: Certificate | None, address: str) -> str:
         return f"https://{host}:{address.rpartition(':')[2]}"
     is_shown = certificate is not None and http.tls and http.base_url and not http.trusted_proxies
     return with_pin(http.base_url, certificate.fingerprint if certificate and is_shown else None)
+
+
+def effective_config(options: Options, home: Home) -> Config:
+    """Return the configuration of a home, with the settings that the command line changes."""
+    config = load_config(home.path).overridden(options.flags)
+    backup = msgspec.structs.replace(config.backup, **options.backup)
+    backup.check()
+    config = msgspec.structs.replace(config, backup=backup)
+    if options.store:
+        config = msgspec.structs.replace(config, store=StoreSection(options.store))
+    if options.http:
+        config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=options.http))
+    if options.pipeline is not None:
+        section = msgspec.structs.replace(config.pipeline, every=options.pipeline)
+        config = msgspec.structs.replace(config, pipeline=section)
+    if backup.every_seconds and in_database(config.store.url):
+        hint = "use its own tools, such as pg_dump, and leave --backup and [backup] out"
+        raise ConfigError(f"the hub makes no backups of a PostgreSQL database: {hint}")
+    config.cluster.check(config.store.url)
+    return config
 
 
 class RunningHub:
@@ -135,7 +156,8 @@ class RunningHub:
         certificate = certificate_of(home.path, config.http, reachable(address[0]))
         if self._prepare is not None:
             await self._prepare()
-        room = await self._open_common_room(home, config)
+        team = TeamDoor(home, config.cluster) if config.cluster.is_on else None
+        room = await self._open_common_room(home, config, team.address if team is not None else "")
         unfinished = self.unfinished = Unfinished(room.local_hub.limits)
         host = Host(
             hub=room.local_hub,
@@ -151,20 +173,25 @@ class RunningHub:
             is_insecure=config.http.insecure,
         )
         site = Site()
-        rooms = self.rooms = Rooms(room.folder / ROOMS_FOLDER, host, config, site)
-        self._closing.push_async_callback(rooms.stop)
-        await self._start_servers(room, msgspec.structs.replace(host, rooms=rooms), config.workers.count)
+        if team is None:
+            # The folders of other rooms are in one home, and a team with several hubs has several homes.
+            rooms = self.rooms = Rooms(room.folder / ROOMS_FOLDER, host, config, site)
+            self._closing.push_async_callback(rooms.stop)
+        await self._start_servers(room, msgspec.structs.replace(host, rooms=self.rooms), config.workers.count)
         await room.services.start()
-        await rooms.start([server.no_room for server in self.servers.values() if server.no_room is not None])
+        if self.rooms is not None:
+            strangers = [server.no_room for server in self.servers.values() if server.no_room is not None]
+            await self.rooms.start(strangers)
         pool = await self._make_workers(room.local_hub, home, config)
-        more = [ReportTime(room.report), *(each for each in (pipeline, pool) if each is not None)]
+        leading = None if team is None else await team.lead(room)
+        more = [ReportTime(room.report), *(each for each in (pipeline, pool, leading) if each is not None)]
         apps = [
-            rooms,
+            *([] if self.rooms is None else [self.rooms]),
             *self._http_apps(),
             *room.own_apps(unfinished),
             site,
             NativeStream(room.local_hub),
-            Pages(room.local_hub, room.operator, more),
+            Pages(room.local_hub, room.operator, more, {} if leading is None else leading.about),
         ]
         if pool is not None:
             http_address = await self._start_workers(pool, apps)
@@ -180,7 +207,11 @@ class RunningHub:
             places=self._places(),
             url=_public(config.http, certificate, http_address),
             fingerprint=certificate.fingerprint if certificate and config.http.tls else "",
+            **({} if leading is None else leading.about),
         )
+        if team is not None:
+            self._closing.push_async_callback(team.close)
+            team.open(room.local_hub, apps)
         for server in self.servers.values():
             server.follow()
         record(home.path, config)
@@ -191,25 +222,11 @@ class RunningHub:
         return self.running
 
     def _configuration(self, home: Home) -> Config:
-        """Return the configuration of the home, with the settings that the command line changes."""
-        options = self._options
-        config = load_config(home.path).overridden(options.flags)
-        self.backup = msgspec.structs.replace(config.backup, **options.backup)
-        self.backup.check()
-        config = msgspec.structs.replace(config, backup=self.backup)
-        if options.store:
-            config = msgspec.structs.replace(config, store=StoreSection(options.store))
-        if options.http:
-            config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=options.http))
-        if options.pipeline is not None:
-            section = msgspec.structs.replace(config.pipeline, every=options.pipeline)
-            config = msgspec.structs.replace(config, pipeline=section)
-        if self.backup.every_seconds and in_database(config.store.url):
-            hint = "use its own tools, such as pg_dump, and leave --backup and [backup] out"
-            raise ConfigError(f"the hub makes no backups of a PostgreSQL database: {hint}")
+        config = effective_config(self._options, home)
+        self.backup = config.backup
         return config
 
-    async def _open_common_room(self, home: Home, config: Config) -> Room:
+    async def _open_common_room(self, home: Home, config: Config, address: str) -> Room:
         folder = store_folder(config.store.url, home.path)
         if folder != home.path:
             shutil.rmtree(folder, ignore_errors=True)
@@ -217,7 +234,7 @@ class RunningHub:
         notifier = Notifier(config.notify.command) if config.notify.command else None
         if notifier is not None:
             self._closing.push_async_callback(notifier.stop)
-        room = await Room.open(home, config, notifier=notifier)
+        room = await Room.open(home, config, notifier=notifier, address=address)
         self._closing.push_async_callback(room.stop)
         self.local_hub, self.services, self.login_app = room.local_hub, room.services, room.login_app
         return room

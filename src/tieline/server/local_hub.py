@@ -109,9 +109,9 @@ class LocalHub:
         if isinstance(broker.store, Interruptible):
             broker.store.on_outage = self._outlast
         # The right to write to the store, if another hub can take it over.
-        self._lease: Lease | None = broker.store.lease if isinstance(broker.store, Leased) else None
-        if self._lease is not None:
-            self._lease.on_lost = lambda _: self._turns.put(((), None))
+        self.lease: Lease | None = broker.store.lease if isinstance(broker.store, Leased) else None
+        if self.lease is not None:
+            self.lease.on_lost = lambda _: self._turns.put(((), None))
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._inlet = Inlet(self._loop, self._turns.put)
@@ -280,7 +280,7 @@ class LocalHub:
     @property
     def _deposed(self) -> OutOfDate | None:
         """The error with which another hub took the store over, if one has."""
-        return None if self._lease is None else self._lease.lost
+        return None if self.lease is None else self.lease.lost
 
     def _stop_taking(self) -> None:
         self._stops = True

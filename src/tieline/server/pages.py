@@ -4,7 +4,8 @@ Used by: the code that assembles the hub. Uses: the local hub. Requests that no 
 pages. A request for any other path gets status 404.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -99,11 +100,18 @@ class Pages:
     """HTTP application with the pages for health and metrics. It serves every request.
 
     `metrics` are more sources of numbers. `operator` is the credential for reading the numbers about the logs. Without
-    it, `/metrics` does not show them.
+    it, `/metrics` does not show them. `about` is more to say about the hub at `/healthz`.
     """
 
-    def __init__(self, hub: LocalHub, operator: Credential | None = None, metrics: Sequence[Collector] = ()) -> None:
+    def __init__(
+        self,
+        hub: LocalHub,
+        operator: Credential | None = None,
+        metrics: Sequence[Collector] = (),
+        about: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         self._hub = hub
+        self._about = {"version": __version__, **about}
         self._operator = operator
         self._more_metrics = metrics
         self._app = Starlette(routes=[Route("/healthz", self._health), Route("/metrics", self._metrics)])
@@ -127,14 +135,14 @@ class Pages:
     async def _health(self, _request: Request) -> Response:
         if self._hub.failure.done():
             reason = str(self._hub.failure.result())
-            return JSONResponse({"status": "failed", "version": __version__, "reason": reason}, 503)
+            return JSONResponse({"status": "failed", **self._about, "reason": reason}, 503)
         problems = self._hub.health.problems
         if not problems:
-            return JSONResponse({"status": "ok", "version": __version__})
+            return JSONResponse({"status": "ok", **self._about})
         severe = any(problem.severe for problem in problems)
         reasons = [{"what": one.what, "reason": one.reason, "do": one.do} for one in problems]
         status = "failing" if severe else "impaired"
-        return JSONResponse({"status": status, "version": __version__, "reasons": reasons}, 503 if severe else 200)
+        return JSONResponse({"status": status, **self._about, "reasons": reasons}, 503 if severe else 200)
 
     async def _metrics(self, _request: Request) -> Response:
         registry = CollectorRegistry(auto_describe=False)

@@ -59,14 +59,14 @@ _NAMES_SHOWN = 5
 log = structlog.get_logger(__name__)
 
 
-def open_store(url: str, folder: Path) -> Store:
+def open_store(url: str, folder: Path, address: str = "") -> Store:
     """Open and return the store `url`: `sqlite`, `memory`, or a URL that begins with `postgresql://`.
 
     `sqlite:unsafe` is SQLite without sync to disk, for benchmarks. Raises `ConfigError` for any other name. `folder`
-    has the files of the store.
+    has the files of the store. `address` is where the other hubs of a team reach this one.
     """
     if in_database(url):
-        return DatabaseStorage(url, folder).open_store()
+        return DatabaseStorage(url, folder).open_store(address)
     if url not in ("sqlite", "sqlite:unsafe", MEMORY):
         raise ConfigError(f"unknown store {url!r}: use 'sqlite', 'memory', or a URL that begins with postgresql://")
     if url != MEMORY:
@@ -90,14 +90,16 @@ def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
     return SystemClockAndIds(Clock(config.limits), token_prefix(home.path.name) if is_room else TOKEN_PREFIX)
 
 
-def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | None = None) -> Broker:
+def open_broker(
+    home: Home, config: Config, clock_and_ids: SystemClockAndIds | None = None, address: str = ""
+) -> Broker:
     """Open the store in the folder `home`, and return the hub's decision logic (broker) for this store.
 
-    This process must have locked the home.
+    This process must have locked the home. `address` is where the other hubs of a team reach this one.
     """
     clock_and_ids = clock_and_ids or make_clock_and_ids(home, config)
     folder = store_folder(config.store.url, home.path)
-    store = open_store(config.store.url, folder)
+    store = open_store(config.store.url, folder, address)
     signs = any(settings.signs for settings in config.protocols.values())
     notifies = bool(config.notify.command)
     key = token_digest(home.key())
@@ -164,11 +166,14 @@ class Room:
         self.login_app: LoginApp
 
     @classmethod
-    async def open(cls, home: Home, config: Config, notifier: Notifier | None = None) -> "Room":
-        """Open the store of the room in `home`, start the room's hub and services, and return the room."""
+    async def open(cls, home: Home, config: Config, notifier: Notifier | None = None, address: str = "") -> "Room":
+        """Open the store of the room in `home`, start the room's hub and services, and return the room.
+
+        `address` is where the other hubs of a team reach this one.
+        """
         clock_and_ids = make_clock_and_ids(home, config)
         # On a thread, because a large store takes seconds to read, and other rooms are served meanwhile.
-        broker = await asyncio.to_thread(open_broker, home, config, clock_and_ids)
+        broker = await asyncio.to_thread(open_broker, home, config, clock_and_ids, address)
         _warn_of_orphans(broker)
         room = cls(home, config, broker, clock_and_ids)
         try:
@@ -197,6 +202,11 @@ class Room:
             raise ConfigError(str(error)) from error
         self._closing.push_async_callback(services.stop)
         self.login_app = LoginApp(local_hub, services.logins, __version__)
+
+    @property
+    def store(self) -> Store:
+        """The main store of the room."""
+        return self._broker.store
 
     def _open_databases(self) -> tuple[ActivityStore, SearchIndex, FileCatalogue, BlobStore]:
         storage = self._storage

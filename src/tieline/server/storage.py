@@ -6,14 +6,14 @@ Used by: the assembly of a room. Uses: the stores. The main store is opened by `
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from tieline.contract.file import FileCatalogue
 from tieline.core.audit import Inspection
 from tieline.core.search_query import SearchIndex
 from tieline.core.store import ActivityStore, Store
-from tieline.server.config import DEFAULT_STORE, STORE_VARIABLE, ConfigError, load_config
+from tieline.server.config import DATABASE_SCHEMES, DEFAULT_STORE, STORE_VARIABLE, ConfigError, load_config
 from tieline.services.document import Document, DocumentFile
 from tieline.services.files.blobs import Blobs, BlobStore
 from tieline.services.login_sessions import LOGINS_FILE
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tieline.stores.postgres import PostgresReading
-    from tieline.stores.postgres.lease import Lease
+    from tieline.stores.postgres.lease import Lease, LeaseView
 
 MEMORY = "memory"
 """Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
@@ -39,7 +39,6 @@ home. The hub removes this folder when it stops."""
 _FORGOTTEN_FOLDER = "forgotten"
 _BLOBS_FOLDER = "files"
 _INCOMING_FOLDER = "incoming"
-_SCHEMES = ("postgresql://", "postgres://")
 
 
 class Storage(Protocol):
@@ -129,11 +128,21 @@ class DatabaseStorage:
         self._schema = schema_of(home)
         self._home = home
 
-    def open_store(self) -> Store:
-        """Open the main store for writing. Only one hub may do that at a time."""
+    def open_store(self, address: str = "") -> Store:
+        """Open the main store for writing. Only one hub may do that at a time.
+
+        `address` is where the other hubs of a team reach this one. With it, raise `LeaseHeld` at once if another hub
+        has the lease.
+        """
         name = f"the hub of {self._home} on {socket.gethostname()} (process {os.getpid()})"
-        store: Store = _postgres().PostgresStore(self._url, self._schema, name)
+        settings: dict[str, Any] = {"address": address, "wait_seconds": 0} if address else {}
+        store: Store = _postgres().PostgresStore(self._url, self._schema, name, **settings)
         return store
+
+    def open_lease(self) -> "LeaseView":
+        """Return a reader of the lease, for a hub that waits for it."""
+        view: LeaseView = _postgres().LeaseView(self._url, self._schema)
+        return view
 
     def open_activity(self) -> ActivityStore:
         """Open the activity log."""
@@ -229,7 +238,7 @@ def remove_data(url: str, home: Path) -> None:
 
 def in_database(url: str) -> bool:
     """True if the URL of a store names a PostgreSQL database."""
-    return url.startswith(_SCHEMES)
+    return url.startswith(DATABASE_SCHEMES)
 
 
 def schema_of(home: Path) -> str:

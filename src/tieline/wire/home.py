@@ -50,6 +50,13 @@ class Running(Struct, frozen=True):
     fingerprint: str = ""
     """The SHA-256 of the certificate that the hub made itself; empty without TLS, or with the owner's certificate."""
 
+    role: str = ""
+    """`leader` or `follower`, if the team may have several hubs; else empty."""
+    term: int = 0
+    """The term of the leader that this hub knows; 0 without several hubs."""
+    leader: str = ""
+    """The leader that this hub knows, for people."""
+
     @property
     def public(self) -> str:
         """The address to tell to people and to other machines."""

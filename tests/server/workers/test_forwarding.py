@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class Place:
         self.app = App()
         self.path = folder / "http.sock"
         self.server = ForwardServer([self.app], "secret")
-        self.forwarder = Forwarder(self.path, "secret")
+        self.forwarder = Forwarder(partial(asyncio.open_unix_connection, self.path), "secret")
 
     async def ask(self, client: Client, scope: dict[str, Any] | None = None) -> None:
         await self.forwarder(dict(scope or HTTP), client.receive, client.send)
@@ -199,7 +200,9 @@ async def test_a_hub_that_is_away_is_said_to_the_client_and_asked_again_by_the_n
 
 async def test_a_process_without_the_key_gets_no_answer(place: Place) -> None:
     place.app.answer = echo
-    await Forwarder(place.path, "guessed")(dict(HTTP), (client := Client()).receive, client.send)
+    await Forwarder(partial(asyncio.open_unix_connection, place.path), "guessed")(
+        dict(HTTP), (client := Client()).receive, client.send
+    )
     assert client.got[0]["status"] == 503
     assert not place.app.scopes
 

@@ -9,7 +9,7 @@ WebSockets and streams are passed in the same way. A connection carries one requ
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,9 @@ class Got(Struct, frozen=True, tag=True):
     message: dict[str, Any]
 
 
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+"""Opens a connection to the hub's process."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _to_worker: msgspec.msgpack.Decoder[Want | Sent | Gate | End] = msgspec.msgpack.Decoder(Want | Sent | Gate | End)
 _to_hub: msgspec.msgpack.Decoder[Request | Got] = msgspec.msgpack.Decoder(Request | Got)
@@ -134,10 +137,10 @@ class _Connection:
 
 
 class Forwarder:
-    """HTTP application of a worker: passes each request on to the hub's process, at the socket `path`."""
+    """HTTP application of a worker: passes each request on to the hub's process. `dial` opens a connection to it."""
 
-    def __init__(self, path: Path, key: str) -> None:
-        self._path = path
+    def __init__(self, dial: Dial, key: str) -> None:
+        self._dial = dial
         self._key = key
         # Connections for later requests, the newest last.
         self._idle: list[_Connection] = []
@@ -187,7 +190,7 @@ class Forwarder:
             if connection.is_open:
                 return connection
             connection.close()
-        return _Connection(*await asyncio.open_unix_connection(str(self._path)))
+        return _Connection(*await self._dial())
 
 
 class _Forwarded:
@@ -246,9 +249,10 @@ class ForwardServer:
 
     async def listen(self, path: Path) -> None:
         """Listen for workers at `path`."""
-        self._server = await unix.listen(path, self._protocol, mode=0o600)
+        self._server = await unix.listen(path, self.accept, mode=0o600)
 
-    def _protocol(self) -> asyncio.Protocol:
+    def accept(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection of a worker."""
         reader = asyncio.StreamReader()
         return asyncio.StreamReaderProtocol(reader, self._start)
 

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ class Worker:
             except CannotListen as error:
                 raise ConfigError(str(error)) from error
         apps = [server.http for server in servers.values() if server.http is not None]
-        forwarder = Forwarder(Path(begin.requests), begin.key)
+        forwarder = Forwarder(partial(asyncio.open_unix_connection, begin.requests), begin.key)
         http = HttpListener(
             hub.limits,
             [_RoomsFirst(forwarder), *apps, NativeStream(hub), forwarder],

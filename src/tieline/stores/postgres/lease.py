@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tieline.core.outage import OutOfDate
+from tieline.core.outage import LeaseHeld, OutOfDate
 from tieline.core.store import StoreError
 from tieline.stores.postgres.connection import KEEPALIVE, PostgresConnection
 
@@ -26,6 +26,12 @@ _TRY_SECONDS = 0.05
 WAIT_SECONDS = 3.0
 """Time for which a hub that starts waits for the lease: that of a hub that was killed ends within this time."""
 
+OTHER_KEY = (
+    "the home of this hub has another key than the other hubs of the team",
+    "stop this hub and copy the file 'key' from the home of another one",
+)
+"""The error and the advice if the homes of the hubs of a team have different keys."""
+
 _LEASE_MS = int(LEASE_SECONDS * 1000)
 _QUICK: dict[str, Any] = {
     "keepalives_idle": 1,
@@ -34,10 +40,6 @@ _QUICK: dict[str, Any] = {
     "tcp_user_timeout": 3000,
 }
 """Settings with which the system notices within some seconds that the server's machine is gone."""
-
-
-class LeaseHeld(StoreError):
-    """Error: another hub has the lease."""
 
 
 class Held(NamedTuple):
@@ -58,7 +60,7 @@ class Lease:
     def __init__(self, url: str, schema: str, hub: str, address: str = "") -> None:
         self._url = url
         self._schema = schema
-        self._hub = hub
+        self.hub = hub
         self._address = address
         # If other hubs of the team wait, a hub must notice soon that it cannot reach the server.
         self.network: Mapping[str, Any] = _QUICK if address else KEEPALIVE
@@ -82,7 +84,7 @@ class Lease:
         deadline = time.monotonic() + wait_seconds
         while True:
             started = time.monotonic()
-            rows = connection.select("take_lease", (self._hub, self._address, _LEASE_MS, anyway))
+            rows = connection.select("take_lease", (self.hub, self._address, _LEASE_MS, anyway))
             if rows:
                 break
             if time.monotonic() >= deadline:
@@ -98,6 +100,11 @@ class Lease:
     def fence(self) -> tuple[str, tuple[object, ...]]:
         """Return the first statement of every transaction of this hub, with its values."""
         return "fence", (self.term, self.claim)
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the last successful renewal began. Above `LEASE_SECONDS`, another hub may have the lease."""
+        return time.monotonic() - self.renewed_at
 
     def open_writer(self, connection: PostgresConnection) -> tuple[str, int]:
         """Let a new main connection write. Return its random name, and the number of the last commit."""
@@ -149,6 +156,51 @@ class Lease:
                 connection = None
         if connection is not None:
             connection.close()
+
+
+class LeaseView:
+    """Reads the lease of a schema from outside, for a hub that waits for it. Only one thread at a time may use it."""
+
+    def __init__(self, url: str, schema: str) -> None:
+        self._url = url
+        self._schema = schema
+        self._connection: PostgresConnection | None = None
+
+    def read(self) -> Held:
+        """Return the lease as it is now. Raise `StoreError` if the database does not answer."""
+        return Held(*self._one("lease"))
+
+    def secrets(self) -> tuple[str, bytes | None]:
+        """Return the key of links between the hubs of the team, and the hash of the home key of all of them.
+
+        There is no hash before the first hub has led.
+        """
+        link_key, home_key = self._one("cluster")
+        return link_key, home_key
+
+    def _one(self, name: str) -> tuple[Any, ...]:
+        try:
+            if self._connection is None:
+                self._connection = PostgresConnection(self._url, self._schema, "main", reopens=False, guard=_Watcher())
+            return self._connection.one(name)
+        except StoreError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection. The next read opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Watcher:
+    """Guard of a connection that only reads."""
+
+    network = _QUICK
+
+    def fence(self) -> tuple[str, tuple[object, ...]]:
+        raise AssertionError("it writes nothing")
 
 
 def read_lease(connection: PostgresConnection) -> Held:

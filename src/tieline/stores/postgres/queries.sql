@@ -44,6 +44,12 @@ UPDATE lease SET until = clock_timestamp() WHERE term = $1 AND claim = $2 RETURN
 SELECT term, hub, address, coalesce(extract(epoch FROM greatest(until, clock_timestamp() - interval '1 d') - clock_timestamp()), 0)::float8
 FROM lease
 
+-- name: cluster
+SELECT link_key, home_key FROM cluster
+
+-- name: join_cluster
+UPDATE cluster SET home_key = coalesce(home_key, $1) RETURNING link_key, home_key
+
 -- name: open_writer
 SELECT my_connection, my_commits FROM open_writer($1, $2, $3)
 

@@ -44,7 +44,7 @@ from tieline.stores.postgres.channels import PostgresChannels
 from tieline.stores.postgres.columns import Bigints, Blobs, Booleans, Texts
 from tieline.stores.postgres.connection import PostgresConnection, Row, explain
 from tieline.stores.postgres.history import PostgresHistory
-from tieline.stores.postgres.lease import WAIT_SECONDS, Lease
+from tieline.stores.postgres.lease import OTHER_KEY, WAIT_SECONDS, Lease
 from tieline.stores.postgres.objectives import PostgresObjectives
 from tieline.stores.postgres.readers import PostgresReaders
 from tieline.stores.postgres.stored_message import decode_said
@@ -121,6 +121,16 @@ class PostgresStore:
         self.channels = PostgresChannels(self._connection)
         self.objectives = PostgresObjectives(self._connection, self.record, self._flush)
         self.readers = PostgresReaders(MAIN, self._connection)
+
+    def join_cluster(self, home_key: bytes) -> str:
+        """Return the key of links between the hubs of a team. `home_key` is the hash of the key in this hub's home.
+
+        Raise `StoreError` if the other hubs have another key in their homes.
+        """
+        link_key, known = self._connection.one("join_cluster", (home_key,))
+        if known != home_key:
+            raise StoreError(*OTHER_KEY)
+        return str(link_key)
 
     # Writes.
 

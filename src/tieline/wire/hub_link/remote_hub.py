@@ -9,7 +9,8 @@ over. Then commands that wait for a reply are refused and all sessions end, as `
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +48,9 @@ _RETRY_SECONDS = 0.05
 
 _GREETING_SECONDS = 10.0
 """Timeout of the greeting: the time that a hub gives to any client."""
+
+Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
+"""Opens a connection to the hub, and makes its protocol by the function that it gets."""
 
 Done = Callable[[Sequence[Reply]], None]
 Tail = Callable[[Sequence[ActivityRow]], None]
@@ -97,11 +101,11 @@ class _Connection(Connection):
             self.abort()
 
 
-async def _greet(path: Path, hello: bytes) -> tuple[_Connection, Welcome]:
+async def _greet(dial: Dial, hello: bytes) -> tuple[_Connection, Welcome]:
     """Connect to the hub, and return the connection and the hub's answer to `hello`."""
     connection = _Connection(hello)
     async with asyncio.timeout(_GREETING_SECONDS):
-        await unix.connect(path, lambda: connection)
+        await dial(lambda: connection)
         try:
             return connection, await connection.answer
         except BaseException:
@@ -110,22 +114,27 @@ async def _greet(path: Path, hello: bytes) -> tuple[_Connection, Welcome]:
 
 
 async def connect(path: Path, key: str) -> "RemoteHub":
-    """Connect to the hub that listens for workers at `path`.
+    """Connect to the hub that listens for workers at `path`. See `connect_by`."""
+    return await connect_by(partial(unix.connect, path), key)
+
+
+async def connect_by(dial: Dial, key: str) -> "RemoteHub":
+    """Connect to a hub. `dial` opens a connection to it.
 
     Raises `LinkRefused` if the hub does not let this worker in, `TimeoutError` if it does not answer in time, and
     another `OSError` if it cannot be reached.
     """
-    connection, welcome = await _greet(path, say_hello(key))
-    return RemoteHub(path, key, connection, welcome)
+    connection, welcome = await _greet(dial, say_hello(key))
+    return RemoteHub(dial, key, connection, welcome)
 
 
 class _Link(LinkEnd[ToWorker, ToHub]):
     """The worker's end of the link. It connects again when its connection is lost."""
 
-    def __init__(self, hub: "RemoteHub", path: Path, key: str, link: str) -> None:
+    def __init__(self, hub: "RemoteHub", dial: Dial, key: str, link: str) -> None:
         super().__init__(decode_to_worker)
         self._hub = hub
-        self._path = path
+        self._dial = dial
         self._key = key
         # Id of the link, by which the hub finds it again.
         self._id = link
@@ -145,7 +154,7 @@ class _Link(LinkEnd[ToWorker, ToHub]):
         deadline = self._loop.time() + HOLD_SECONDS
         while not self.over:
             try:
-                connection, welcome = await _greet(self._path, say_hello(self._key, self._id, self.received))
+                connection, welcome = await _greet(self._dial, say_hello(self._key, self._id, self.received))
             except LinkRefused as refused:
                 log.warning("the hub does not take this worker back", reason=str(refused))
                 break
@@ -186,7 +195,7 @@ class _Link(LinkEnd[ToWorker, ToHub]):
 class RemoteHub(Hub):
     """Implementation of `Hub`, the interface that protocols use, for a hub in another process."""
 
-    def __init__(self, path: Path, key: str, connection: _Connection, welcome: Welcome) -> None:
+    def __init__(self, dial: Dial, key: str, connection: _Connection, welcome: Welcome) -> None:
         self.limits = welcome.limits
         self._loop = asyncio.get_running_loop()
         # Number of the last call, watch or tail. 0 is a call without replies.
@@ -200,7 +209,7 @@ class RemoteHub(Hub):
         self.lost: asyncio.Future[None] = self._loop.create_future()
         # Id of the link, by which the hub knows this worker.
         self.link_id = welcome.link
-        self._link = _Link(self, path, key, welcome.link)
+        self._link = _Link(self, dial, key, welcome.link)
         self._link.use(connection, welcome)
 
     def close(self) -> None:

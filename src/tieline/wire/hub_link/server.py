@@ -64,7 +64,7 @@ log = structlog.get_logger(__name__)
 
 
 class LinkServer:
-    """Listens for workers on a Unix socket. `key` is the secret that a worker must know."""
+    """Accepts links of workers. `key` is the secret that a worker must know."""
 
     def __init__(self, hub: Hub, key: str) -> None:
         self.hub = hub
@@ -78,6 +78,10 @@ class LinkServer:
     async def listen(self, path: Path) -> None:
         """Listen for workers at `path`."""
         self._server = await unix.listen(path, lambda: _Connection(self), mode=0o600)
+
+    def accept(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection that somebody else has accepted."""
+        return _Connection(self)
 
     def end(self, link: str) -> None:
         """End a link and all its sessions at once, because its worker is gone. Do nothing if there is no such link."""

@@ -21,6 +21,15 @@ CREATE TABLE term (
     began_at timestamptz NOT NULL
 );
 
+-- The hubs of a team, if it has several: the key with which they connect to each other, and the hash of the key that is
+-- in all their homes.
+CREATE TABLE cluster (
+    single boolean PRIMARY KEY DEFAULT true CHECK (single),
+    link_key text NOT NULL DEFAULT replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''),
+    home_key bytea
+);
+INSERT INTO cluster DEFAULT VALUES;
+
 -- The term in which a row was written; NULL for rows that are older than terms. It never falls from row to row.
 ALTER TABLE log ADD COLUMN term bigint;
 

@@ -1,0 +1,118 @@
+"""Tests of several hubs of one team: one leads, the others serve by it, and one of them takes over if it fails."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.server.cluster.team import TeamHub, team_of
+from tests.server.hubs import bodies, take, until
+from tests.stores.postgres_server import database_url
+
+pytestmark = pytest.mark.slow
+
+
+def terms(url: str) -> list[int]:
+    """Return the terms of the rows of the log, in the order of the log."""
+    with psycopg.connect(url) as connection:
+        return [row[0] for row in connection.execute("SELECT term FROM tieline.log ORDER BY log_offset")]
+
+
+async def test_members_at_different_hubs_of_a_team_reach_each_other(folder: Path) -> None:
+    async with team_of(folder, database_url(folder), 3) as team:
+        await team.add_members("ada", "bob")
+        first, second, third = team.hubs
+        assert (await first.until_role("leader"))["term"] == 1
+        for hub in (second, third):
+            assert (await hub.until_role("follower"))["leader"].startswith(f"the hub of {first.home} on")
+        bob = await team.join(third, "bob", receive=True)
+        for number, hub in enumerate(team.hubs):
+            await team.send(hub, "ada", "@bob", f"message {number}")
+        assert bodies(await take(bob, 3, ack=True)) == ["message 0", "message 1", "message 2"]
+        await bob.close()
+
+
+async def test_a_follower_takes_over_when_the_leader_is_killed(folder: Path) -> None:
+    url = database_url(folder)
+    async with team_of(folder, url, 2) as team:
+        await team.add_members("ada", "bob")
+        first, second = team.hubs
+        await team.send(second, "ada", "@bob", "before")
+        first.kill()
+        seconds = await team.send(second, "ada", "@bob", "after")
+        sys.stdout.write(f"{seconds:.1f} s until the next accepted message\n")
+        assert seconds < 8
+        assert (await second.until_role("leader"))["term"] == 2
+        bob = await team.join(second, "bob", receive=True)
+        assert bodies(await take(bob, 2, ack=True)) == ["before", "after"]
+        await bob.close()
+        # The one that was killed comes back, and follows.
+        await first.start()
+        await first.until_role("follower")
+        await team.send(first, "ada", "@bob", "by the one that came back")
+    written = terms(url)
+    assert written == sorted(written)
+    assert set(written) == {1, 2}
+
+
+async def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on_and_follows(folder: Path) -> None:
+    url = database_url(folder)
+    async with team_of(folder, url, 2) as team:
+        await team.add_members("ada", "bob")
+        first, second = team.hubs
+        ada = await team.join(first, "ada")
+        await ada.send("@bob", "before")
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            sending = asyncio.create_task(ada.send("@bob", "by the leader that was stopped"))
+            await team.send(second, "ada", "@bob", "by the new leader")
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        (answer,) = await asyncio.gather(sending, return_exceptions=True)
+        assert isinstance(answer, Exception)
+        await first.until_role("follower")
+        await team.send(first, "ada", "@bob", "by the one that follows now")
+        bob = await team.join(first, "bob", receive=True)
+        assert bodies(await take(bob, 3, ack=True)) == ["before", "by the new leader", "by the one that follows now"]
+        await bob.close()
+        await ada.close()
+        assert "this hub leads no more" in first.log.read_text()
+        assert first.is_running()
+    written = terms(url)
+    assert written == sorted(written)
+
+
+async def test_a_leader_that_is_told_to_stop_is_replaced_at_once(folder: Path) -> None:
+    async with team_of(folder, database_url(folder), 2) as team:
+        await team.add_members("ada")
+        first, second = team.hubs
+        assert await first.stop() == 0
+        assert await team.send(second, "ada", "@ada", "after") < 5
+        assert await second.stop() == 0
+        assert "The hub has stopped" in second.log.read_text()
+
+
+async def test_a_hub_with_the_key_of_another_team_is_refused(folder: Path) -> None:
+    url = database_url(folder)
+    async with team_of(folder, url, 1):
+        stranger = TeamHub(folder / "stranger", url)
+        with pytest.raises(AssertionError):
+            await stranger.start()
+        said = stranger.log.read_text()
+        assert "has no key of the other hubs of the team" in said
+        assert "copy the file 'key'" in said
+
+
+async def test_hubs_without_an_address_for_others_are_still_refused(folder: Path) -> None:
+    url = database_url(folder)
+    async with team_of(folder, url, 1) as team:
+        alone = TeamHub(folder / "alone", url)
+        alone._arguments = ("--store", url)
+        with pytest.raises(AssertionError):
+            await alone.start()
+        assert f"is in use by the hub of {team.hubs[0].home} on" in alone.log.read_text()
+        await until(lambda: not alone.is_running())
