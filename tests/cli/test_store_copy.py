@@ -204,7 +204,7 @@ def test_the_copy_knows_every_column_of_both_stores(tmp_path: Path) -> None:
     url = database_url(tmp_path)
     DatabaseStorage(url, tmp_path).open_tables(writes=True).close()
     known = {table.name: {column.name for column in table.columns} for table in TABLES}
-    beside = {"schema_version", "writer", "lease", "term", "cluster", "blob", "document"}
+    beside = {"schema_version", "writer", "lease", "term", "cluster", "hub", "blob", "document"}
     with psycopg.connect(url) as admin:
         rows = admin.execute(
             "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'tieline'"

@@ -181,7 +181,7 @@ def test_a_database_of_an_older_program_gets_a_lease_and_its_log_stays(
     writer.store.close()
     # As the first version of the schema was.
     for undo in (
-        "DROP TABLE lease, term, cluster",
+        "DROP TABLE lease, term, cluster, hub",
         "DROP FUNCTION fence, begin_commit, take_lease, open_writer",
         "ALTER TABLE log DROP COLUMN term",
         "DROP TABLE writer",

@@ -190,6 +190,8 @@ def look_at_process(home: Path) -> Iterator[DoctorFinding]:
         yield wrong("hub", what, "no messages are delivered; nothing that it accepted is lost", start)
         return
     yield well("hub", f"version {running.version} is running as process {running.pid}")
+    if running.role:
+        yield well("cluster", f"it is a {running.role}; {running.leader or 'nobody'} leads, in term {running.term}")
     # The process id may belong to another program by now, so the advice is to look first and not to kill at once.
     restart = f"ps -p {running.pid}; if that is the hub, stop it; then {start}"
     if running.version != __version__:

@@ -65,6 +65,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "logs": ("tieline logs",),
     "doctor": ("tieline doctor",),
     "backup": ("tieline backup tieline.tar.gz",),
+    "cluster status": ("tieline cluster status", "tieline cluster status --json"),
+    "cluster promote": ("tieline cluster promote --home /var/lib/tieline",),
     "store copy": (
         "tieline store copy sqlite:$HOME/hub postgresql://tieline@db.example/tieline",
         "tieline store copy postgresql://tieline@db.example/tieline sqlite:$HOME/hub",

@@ -13,6 +13,7 @@ from tieline.agents.digest import Digest
 from tieline.cli import documents as d
 from tieline.cli import service, status
 from tieline.cli.backup_file import MadeBackup
+from tieline.cli.cluster import ClusterStatus
 from tieline.cli.demo.outcome import Outcome
 from tieline.cli.doctor import examination
 from tieline.cli.extension import extensions
@@ -64,6 +65,8 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "backup": {"": MadeBackup},
     "restore": {"": d.RestoredHome},
     "store copy": {"": Copied},
+    "cluster status": {"": ClusterStatus},
+    "cluster promote": {"": ClusterStatus},
     "demo": {"": Outcome},
     "member add": {"": d.NewToken},
     "member list": {"": _MEMBERS},

@@ -71,6 +71,12 @@ class Hub(Struct, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...]
     """Members with the most waiting messages."""
     readers: tuple[ReaderLag, ...]
+    role: str = ""
+    """`leader` or `follower`, if the team may have several hubs; else empty."""
+    term: int = 0
+    """The term of the leader; 0 without several hubs."""
+    leader: str = ""
+    """The leader that this hub knows, for people."""
 
 
 class Disk(Struct, frozen=True):
@@ -172,6 +178,9 @@ async def _ask(home: Path, running: "Running") -> Hub:
         held=sum(member.held for member in members),
         waiting=tuple(Waiting(member.name, member.backlog, member.held) for member in busiest[:_WAITING_MAX]),
         readers=tuple(ReaderLag(one.name, one.log, ends[one.log] - one.position, one.at_ms) for one in logs.readers),
+        role=running.role,
+        term=running.term,
+        leader=running.leader,
     )
 
 
@@ -248,6 +257,10 @@ def _hub_lines(hub: Hub, now_ms: int) -> list[tuple[str, str]]:
     passed = _passed(now_ms, hub.started_at_ms)
     lines = [("hub", f"version {hub.version} is running as process {hub.pid}, for {passed}")]
     lines += [("problem", problem) for problem in hub.problems]
+    if hub.role == "leader":
+        lines.append(("cluster", f"this hub leads, in term {hub.term}"))
+    elif hub.role:
+        lines.append(("cluster", f"this hub follows {hub.leader}, in term {hub.term}"))
     lines.append(("http", hub.http))
     if hub.url != hub.http:
         lines.append(("elsewhere", hub.url))

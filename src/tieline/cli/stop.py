@@ -37,7 +37,9 @@ def _stop(home: Path, timeout: float) -> None:
 
     running = read_running(home)
     # After a crash, another program may have the process id of the hub. Only the hub answers at its socket.
-    if running is None or not _answers(running.hub_socket):
+    # One of several hubs has no socket while nobody leads.
+    answers = running is not None and (_answers(running.hub_socket) or (running.role and not is_free(home)))
+    if running is None or not answers:
         say(neutral_line(f"No hub is running in {home}."))
         return
     try:

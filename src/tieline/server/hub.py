@@ -122,6 +122,8 @@ class RunningHub:
         self.rooms: Rooms | None = None
         # The name that is reserved for the person who runs the hub; empty for none.
         self.owner = ""
+        # The address at which the other hubs of a team reach this one; empty if there are none.
+        self.cluster_address = ""
         # Settings of regular backups.
         self.backup = BackupSection()
 
@@ -152,7 +154,7 @@ class RunningHub:
             refusal = refuse_plain(address[0], "the HTTP port")
             if refusal:
                 raise ConfigError(refusal)
-        self.owner = config.console.owner
+        self.owner, self.cluster_address = config.console.owner, config.cluster.address
         certificate = certificate_of(home.path, config.http, reachable(address[0]))
         if self._prepare is not None:
             await self._prepare()

@@ -134,10 +134,14 @@ class DatabaseStorage:
         `address` is where the other hubs of a team reach this one. With it, raise `LeaseHeld` at once if another hub
         has the lease.
         """
-        name = f"the hub of {self._home} on {socket.gethostname()} (process {os.getpid()})"
         settings: dict[str, Any] = {"address": address, "wait_seconds": 0} if address else {}
-        store: Store = _postgres().PostgresStore(self._url, self._schema, name, **settings)
+        store: Store = _postgres().PostgresStore(self._url, self._schema, self.hub_name, **settings)
         return store
+
+    @property
+    def hub_name(self) -> str:
+        """Name of this process as a hub with this home, for people."""
+        return f"the hub of {self._home} on {socket.gethostname()} (process {os.getpid()})"
 
     def open_lease(self) -> "LeaseView":
         """Return a reader of the lease, for a hub that waits for it."""

@@ -1,14 +1,18 @@
 """Tests of several hubs of one team: one leads, the others serve by it, and one of them takes over if it fails."""
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
 
+from tests.cli.hub_process import run_cli
 from tests.server.cluster.team import TeamHub, team_of
 from tests.server.hubs import bodies, take, until
 from tests.stores.postgres_server import database_url
@@ -116,3 +120,46 @@ async def test_hubs_without_an_address_for_others_are_still_refused(folder: Path
             await alone.start()
         assert f"is in use by the hub of {team.hubs[0].home} on" in alone.log.read_text()
         await until(lambda: not alone.is_running())
+
+
+async def test_a_person_sees_which_hub_leads_and_lets_another_one_lead(folder: Path) -> None:
+    url = database_url(folder)
+    env = {"TIELINE_STORE": url}
+    async with team_of(folder, url, 2) as team:
+        await team.add_members("ada")
+        first, second = team.hubs
+        status = await asyncio.to_thread(run_cli, second.home, "status", "--json")
+        assert json.loads(status.stdout)["hub"]["role"] == "follower"
+        shown = await asyncio.to_thread(run_cli, first.home, "cluster", "status", "--json", env=env)
+        found = json.loads(shown.stdout)
+        assert found["address"] == first.address
+        assert {one["address"]: one["role"] for one in found["hubs"]} == {
+            first.address: "leader",
+            second.address: "follower",
+        }
+        ada = await team.join(first, "ada")
+        promoted = await asyncio.to_thread(run_cli, second.home, "cluster", "promote", "--json", env=env)
+        assert promoted.returncode == 0, promoted.stderr
+        assert json.loads(promoted.stdout)["address"] == second.address
+        assert (await second.until_role("leader"))["term"] == 2
+        await first.until_role("follower")
+        assert await team.send(first, "ada", "@ada", "after") < 5
+        await ada.close()
+        doctor = await asyncio.to_thread(run_cli, first.home, "doctor", "--json", env=env)
+        told = [one["what"] for one in json.loads(doctor.stdout)["checks"] if one["about"] == "cluster"]
+        assert told == [f"it is a follower; {found_name(second)} leads, in term 2"]
+        metrics = await asyncio.to_thread(read, f"{second.url}/metrics")
+        assert "tieline_cluster_leader 1.0" in metrics
+        assert "tieline_cluster_term 2.0" in metrics
+        assert "tieline_cluster_leader 0.0" in await asyncio.to_thread(read, f"{first.url}/metrics")
+
+
+def found_name(hub: TeamHub) -> str:
+    """Return the name of a hub, as others tell it."""
+    return f"the hub of {hub.home} on {socket.gethostname()} (process {hub.pid})"
+
+
+def read(url: str) -> str:
+    """Return what a page says."""
+    with urlopen(url, timeout=5) as answer:
+        return str(answer.read(), "utf-8")

@@ -51,6 +51,10 @@ from tieline.wire.unfinished import Unfinished
 
 _LOOK_SECONDS = 0.25
 """Time between two looks at the lease. The largest part of a take-over is the lease itself."""
+_NOTE_SECONDS = 5.0
+"""Time between two notes in the database that this hub runs."""
+_YIELD_SECONDS = 2.0
+"""Time for which a hub leaves a free lease to another one that a person wants to lead."""
 _DIAL_SECONDS = 2.0
 """Longest time of an attempt to reach the leader. Meanwhile nobody looks at the lease."""
 
@@ -76,6 +80,10 @@ class Leader(Protocol):
     def seconds(self) -> float:
         """Seconds until the lease ends; 0 or less if it has ended."""
 
+    @property
+    def preferred(self) -> str:
+        """The address of the hub that shall lead next; empty for none."""
+
 
 class Follower:
     """A hub of a team while another hub leads. `over` is resolved when the lease has ended: this hub may lead then."""
@@ -86,7 +94,8 @@ class Follower:
         self._config = config
         self._address = parse_address(config.http.listen)
         self._certificate: Certificate | None = None
-        self._view = DatabaseStorage(config.store.url, home.path).open_lease()
+        self._storage = DatabaseStorage(config.store.url, home.path)
+        self._view = self._storage.open_lease()
         self._key = ""
         self._link_key = ""
         # What the lease said at the last look, and the reason why the leader cannot be reached.
@@ -142,19 +151,29 @@ class Follower:
 
     async def _follow_leaders(self) -> None:
         """Look at the lease again and again. Follow each new leader, until there is none."""
+        noted_at, free_since = float("-inf"), 0.0
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            now = time.monotonic()
             try:
                 if not self._link_key:
                     await asyncio.to_thread(self._learn)
                 found: Leader = await asyncio.to_thread(self._view.read)
+                if now - noted_at > _NOTE_SECONDS:
+                    noted_at = now
+                    await asyncio.to_thread(self._view.note, self._config.cluster.address, self._storage.hub_name)
             except StoreError as error:
                 if self._hub is None:
                     self.trouble = str(error)
                 continue
             if found.seconds <= 0:
+                free_since = free_since or now
+                yields = found.preferred not in ("", self._config.cluster.address)
+                if yields and now - free_since < _YIELD_SECONDS:
+                    continue
                 log.info("nobody leads the team; this hub tries to", term=found.term, last=found.hub)
                 return
+            free_since = 0.0
             before, self._leader = self._leader, found
             is_same = before is not None and (before.term, before.address) == (found.term, found.address)
             if not is_same or self._hub is None or self._hub.lost.done():
@@ -190,7 +209,9 @@ class Follower:
             async with asyncio.timeout(_DIAL_SECONDS):
                 hub = await connect_by(partial(self._dial, leader.address), self._link_key)
         except (OSError, ValueError) as error:
-            trouble = f"{leader.hub} cannot be reached at {urlsplit(leader.address).netloc}: {str(error) or 'no answer'}"
+            trouble = (
+                f"{leader.hub} cannot be reached at {urlsplit(leader.address).netloc}: {str(error) or 'no answer'}"
+            )
             if trouble != self.trouble:
                 log.warning("the leader cannot be reached", reason=trouble)
             self.trouble = trouble

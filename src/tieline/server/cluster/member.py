@@ -106,10 +106,12 @@ class TeamMember:
 
     # Roles.
 
-    async def _take_role(self) -> Running:
+    async def _take_role(self, *, may_lead: bool = True) -> Running:
         """Become the leader if nobody leads, else a follower."""
         leader = RunningHub(self._options, self._prepare)
         try:
+            if not may_lead:
+                raise LeaseHeld("another hub shall lead")
             running = await leader.start()
         except (LeaseHeld, DiskError) as error:
             if isinstance(error, DiskError) and self.running is None:
@@ -146,13 +148,14 @@ class TeamMember:
     async def _change_roles(self) -> None:
         """Change the role whenever it is over."""
         while True:
+            may_lead = True
             if isinstance(self._role, Follower):
                 await asyncio.wait((self._role.over,))
                 if (error := self._role.over.exception()) is not None:
                     log.warning("this hub cannot follow; it begins again", reason=str(error))
                     await asyncio.sleep(_AGAIN_SECONDS)
             elif self._role is not None:
-                await self._lead(self._role)
+                may_lead = await self._lead(self._role)
             try:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._leave_role()
@@ -160,7 +163,7 @@ class TeamMember:
                 self._fail(StoreError("the database does not answer, and a call to it does not end"))
                 return
             try:
-                await self._take_role()
+                await self._take_role(may_lead=may_lead)
             except (StoreError, OSError) as error:
                 log.warning("this hub can neither lead nor follow; it tries again", reason=str(error))
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -172,15 +175,22 @@ class TeamMember:
         log.error("this hub stops because it can neither lead nor follow", reason=str(error))
         self._failed.set_result(error)
 
-    async def _lead(self, leader: RunningHub) -> None:
-        """Wait until this hub leads no more: another hub has taken over, or the lease could not be renewed."""
+    async def _lead(self, leader: RunningHub) -> bool:
+        """Wait until this hub leads no more: another hub has taken over or shall, or the lease could not be renewed.
+
+        Return false if another hub shall lead now.
+        """
         assert leader.local_hub is not None, "it runs"
         lease: Any = leader.local_hub.lease
         while not leader.local_hub.failure.done():
+            if lease.preferred not in ("", leader.cluster_address):
+                log.info("this hub hands over to another one, because a person wants it", to=lease.preferred)
+                return False
             if lease.age_seconds > CUT_OFF_SECONDS:
                 lease.lose(OutOfDate(f"the lease could not be renewed for {CUT_OFF_SECONDS:.0f} seconds"))
                 break
             await asyncio.wait((leader.local_hub.failure,), timeout=_LOOK_SECONDS)
+        return True
 
 
 def _listens_at(options: Options, running: Running) -> str:

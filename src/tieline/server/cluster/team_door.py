@@ -57,6 +57,7 @@ class TeamDoor:
         self._certificate = own_certificate(home.path, (host,))
         # The address with the fingerprint of the certificate, for the lease.
         self.address = with_pin(f"https://{cluster.address}", self._certificate.fingerprint)
+        self._plain = cluster.address
         self._key = ""
         self._links: LinkServer | None = None
         self._forwards: ForwardServer | None = None
@@ -65,7 +66,7 @@ class TeamDoor:
     async def lead(self, room: Room) -> Leading:
         """Take the key of the team from the database, because this hub leads now. Return this fact for people."""
         store = cast(Any, room.store)
-        self._key = await asyncio.to_thread(store.join_cluster, self._home_key)
+        self._key = await asyncio.to_thread(store.join_cluster, self._home_key, self._plain)
         return Leading(store.lease.term, store.lease.hub)
 
     def open(self, hub: Hub, apps: Sequence[HttpApp]) -> None:

@@ -52,6 +52,27 @@ class Held(NamedTuple):
     """The address at which the other hubs of a team reach this hub; empty if it expects none."""
     seconds: float
     """Seconds until the lease ends; 0 or less if it has ended."""
+    preferred: str
+    """The address of the hub that shall lead next, if a person wants this; else empty."""
+
+
+class SeenHub(NamedTuple):
+    """A hub of a team that runs, or ran lately."""
+
+    address: str
+    """The address at which the other hubs reach it."""
+    hub: str
+    """Its name for people."""
+    seconds: float
+    """Seconds since it was seen."""
+
+
+class Term(NamedTuple):
+    """A term, with the hub that led in it."""
+
+    term: int
+    hub: str
+    began_at_ms: int
 
 
 class Lease:
@@ -68,6 +89,8 @@ class Lease:
         self.claim = ""
         # Time on this machine's monotonic clock when the last successful renewal began.
         self.renewed_at = 0.0
+        # The address of the hub that shall lead next, as of the last renewal.
+        self.preferred = ""
         # The error with which the lease was lost.
         self.lost: OutOfDate | None = None
         # Called once, on any thread, when the lease is lost.
@@ -149,6 +172,7 @@ class Lease:
                     self.lose(OutOfDate(f"{connection.place} was taken over by {other}"))
                     break
                 self.renewed_at = started
+                self.preferred = rows[0][0]
             except StoreError:
                 # The store itself says what is wrong, when it writes.
                 if connection is not None:
@@ -178,11 +202,31 @@ class LeaseView:
         link_key, home_key = self._one("cluster")
         return link_key, home_key
 
+    def prefer(self, address: str) -> None:
+        """Let the hub that the others reach at `address` lead. The leader hands over to it."""
+        self._select("prefer", address)
+
+    def note(self, address: str, hub: str) -> None:
+        """Note that the hub with this name runs, which the others reach at `address`."""
+        self._select("see_hub", address, hub)
+
+    def hubs(self) -> list[SeenHub]:
+        """Return the hubs of the team that run or ran lately."""
+        return [SeenHub(*row) for row in self._select("hubs")]
+
+    def terms(self, limit: int) -> list[Term]:
+        """Return the last terms, the newest first."""
+        return [Term(*row) for row in self._select("terms", limit)]
+
     def _one(self, name: str) -> tuple[Any, ...]:
+        (row,) = self._select(name)
+        return row
+
+    def _select(self, name: str, *values: object) -> list[tuple[Any, ...]]:
         try:
             if self._connection is None:
                 self._connection = PostgresConnection(self._url, self._schema, "main", reopens=False, guard=_Watcher())
-            return self._connection.one(name)
+            return self._connection.select(name, values)
         except StoreError:
             self.close()
             raise

@@ -35,14 +35,30 @@ SELECT pg_try_advisory_xact_lock($1), hub FROM writer
 SELECT my_term, my_claim FROM take_lease($1, $2, $3, $4)
 
 -- name: renew_lease
-UPDATE lease SET until = clock_timestamp() + $1 * interval '1 ms' WHERE term = $2 AND claim = $3 RETURNING term
+UPDATE lease SET until = clock_timestamp() + $1 * interval '1 ms' WHERE term = $2 AND claim = $3 RETURNING preferred
 
 -- name: release_lease
 UPDATE lease SET until = clock_timestamp() WHERE term = $1 AND claim = $2 RETURNING term
 
 -- name: lease
-SELECT term, hub, address, coalesce(extract(epoch FROM greatest(until, clock_timestamp() - interval '1 d') - clock_timestamp()), 0)::float8
+SELECT term, hub, address, coalesce(extract(epoch FROM greatest(until, clock_timestamp() - interval '1 d') - clock_timestamp()), 0)::float8,
+    preferred
 FROM lease
+
+-- name: prefer
+UPDATE lease SET preferred = $1 RETURNING term
+
+-- name: see_hub
+WITH old AS (DELETE FROM hub WHERE seen_at < clock_timestamp() - interval '1 d' AND address <> $1)
+INSERT INTO hub (address, hub, seen_at) VALUES ($1, $2, clock_timestamp())
+ON CONFLICT (address) DO UPDATE SET hub = excluded.hub, seen_at = excluded.seen_at
+RETURNING address
+
+-- name: hubs
+SELECT address, hub, extract(epoch FROM clock_timestamp() - seen_at)::float8 FROM hub ORDER BY address
+
+-- name: terms
+SELECT term, hub, (extract(epoch FROM began_at) * 1000)::bigint FROM term ORDER BY term DESC LIMIT $1
 
 -- name: cluster
 SELECT link_key, home_key FROM cluster

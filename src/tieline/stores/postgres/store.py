@@ -122,14 +122,17 @@ class PostgresStore:
         self.objectives = PostgresObjectives(self._connection, self.record, self._flush)
         self.readers = PostgresReaders(MAIN, self._connection)
 
-    def join_cluster(self, home_key: bytes) -> str:
-        """Return the key of links between the hubs of a team. `home_key` is the hash of the key in this hub's home.
+    def join_cluster(self, home_key: bytes, address: str) -> str:
+        """Return the key of links between the hubs of a team, and note that this hub is one of them.
+
+        `home_key` is the hash of the key in this hub's home. `address` is where the other hubs reach this one.
 
         Raise `StoreError` if the other hubs have another key in their homes.
         """
         link_key, known = self._connection.one("join_cluster", (home_key,))
         if known != home_key:
             raise StoreError(*OTHER_KEY)
+        self._connection.select("see_hub", (address, self.lease.hub))
         return str(link_key)
 
     # Writes.

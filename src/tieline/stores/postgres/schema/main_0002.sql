@@ -10,7 +10,9 @@ CREATE TABLE lease (
     -- The hub, for people, and the address at which other hubs of the team reach it; empty if there are none.
     hub text NOT NULL DEFAULT '',
     address text NOT NULL DEFAULT '',
-    until timestamptz NOT NULL DEFAULT '-infinity'
+    until timestamptz NOT NULL DEFAULT '-infinity',
+    -- The address of the hub that shall lead next, because a person wants it; empty for none.
+    preferred text NOT NULL DEFAULT ''
 );
 INSERT INTO lease DEFAULT VALUES;
 
@@ -29,6 +31,13 @@ CREATE TABLE cluster (
     home_key bytea
 );
 INSERT INTO cluster DEFAULT VALUES;
+
+-- The hubs of such a team that run, or ran lately.
+CREATE TABLE hub (
+    address text PRIMARY KEY,
+    hub text NOT NULL,
+    seen_at timestamptz NOT NULL
+);
 
 -- The term in which a row was written; NULL for rows that are older than terms. It never falls from row to row.
 ALTER TABLE log ADD COLUMN term bigint;
@@ -74,7 +83,8 @@ BEGIN
         claim = gen_random_uuid()::text,
         hub = my_hub,
         address = my_address,
-        until = clock_timestamp() + lease_ms * interval '1 ms'
+        until = clock_timestamp() + lease_ms * interval '1 ms',
+        preferred = ''
     WHERE anyway
         OR lease.until <= clock_timestamp()
         OR lease.until > clock_timestamp() + (lease_ms + 1000) * interval '1 ms'
