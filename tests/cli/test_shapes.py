@@ -27,8 +27,8 @@ from tieline.cli.main import make_app
 from tieline.cli.shapes import schema, shapes
 from tieline.client import Accepted
 
-ELSEWHERE = {path for path in shapes() if path.startswith("pipeline ")} | {"demo"}
-"""Commands whose tests, in other files, check the shape: they take a whole demo or Spark."""
+ELSEWHERE = {path for path in shapes() if path.startswith(("pipeline ", "cluster "))} | {"demo"}
+"""Commands whose tests, in other files, check the shape: they take a whole demo, Spark, or several hubs."""
 OTHER_TOKEN = "token-two-of-the-tests"
 CONFIG = f"""\
 [backchannel]

@@ -26,7 +26,7 @@ cluster_app = typer.Typer(
 _TERMS = 5  # the last ones; the table `term` has all
 _AWAY_SECONDS = 15.0
 """Time after which a hub that gave no sign counts as away. It gives one each 5 seconds."""
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.1  # a change of leaders takes about a second
 
 
 class ClusterHub(Struct, frozen=True):

@@ -98,6 +98,19 @@ def effective_config(options: Options, home: Home) -> Config:
     return config
 
 
+def http_address(config: Config) -> tuple[str, int]:
+    """Return the host and the port of the HTTP port. Raise `ConfigError` if the hub may not listen there."""
+    try:
+        address = parse_address(config.http.listen)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if not (config.http.is_secure or config.http.insecure):
+        refusal = refuse_plain(address[0], "the HTTP port")
+        if refusal:
+            raise ConfigError(refusal)
+    return address
+
+
 class RunningHub:
     """A hub in this process with all its parts: store, protocols, HTTP port and rooms, from `start` to `stop`."""
 
@@ -146,14 +159,7 @@ class RunningHub:
         self.first_start = not (home.path / KEY_FILE).exists()
         config = self._configuration(home)
         pipeline = make_pipeline(home.path, config)
-        try:
-            address = parse_address(config.http.listen)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if not (config.http.is_secure or config.http.insecure):
-            refusal = refuse_plain(address[0], "the HTTP port")
-            if refusal:
-                raise ConfigError(refusal)
+        address = http_address(config)
         self.owner, self.cluster_address = config.console.owner, config.cluster.address
         certificate = certificate_of(home.path, config.http, reachable(address[0]))
         if self._prepare is not None:
@@ -196,18 +202,18 @@ class RunningHub:
             Pages(room.local_hub, room.operator, more, {} if leading is None else leading.about),
         ]
         if pool is not None:
-            http_address = await self._start_workers(pool, apps)
+            place = await self._start_workers(pool, apps)
         else:
-            http_address = await self._listen(host, apps, config)
+            place = await self._listen(host, apps, config)
         self.running = Running(
             pid=os.getpid(),
             version=__version__,
-            http=f"{'https' if certificate else 'http'}://{http_address}",
+            http=f"{'https' if certificate else 'http'}://{place}",
             hub_socket=str(home.path / HUB_SOCKET),
             store=public_url(config.store.url),
             pipeline=config.pipeline.every,
             places=self._places(),
-            url=_public(config.http, certificate, http_address),
+            url=_public(config.http, certificate, place),
             fingerprint=certificate.fingerprint if certificate and config.http.tls else "",
             **({} if leading is None else leading.about),
         )

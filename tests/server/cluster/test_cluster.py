@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
+import msgspec
 import psycopg
 import pytest
 
@@ -16,6 +17,7 @@ from tests.cli.hub_process import run_cli
 from tests.server.cluster.team import TeamHub, team_of
 from tests.server.hubs import bodies, take, until
 from tests.stores.postgres_server import database_url
+from tieline.cli.cluster import ClusterStatus
 
 pytestmark = pytest.mark.slow
 
@@ -131,12 +133,9 @@ async def test_a_person_sees_which_hub_leads_and_lets_another_one_lead(folder: P
         status = await asyncio.to_thread(run_cli, second.home, "status", "--json")
         assert json.loads(status.stdout)["hub"]["role"] == "follower"
         shown = await asyncio.to_thread(run_cli, first.home, "cluster", "status", "--json", env=env)
-        found = json.loads(shown.stdout)
-        assert found["address"] == first.address
-        assert {one["address"]: one["role"] for one in found["hubs"]} == {
-            first.address: "leader",
-            second.address: "follower",
-        }
+        found = msgspec.json.decode(shown.stdout, type=ClusterStatus)
+        assert found.address == first.address
+        assert {one.address: one.role for one in found.hubs} == {first.address: "leader", second.address: "follower"}
         ada = await team.join(first, "ada")
         promoted = await asyncio.to_thread(run_cli, second.home, "cluster", "promote", "--json", env=env)
         assert promoted.returncode == 0, promoted.stderr

@@ -88,11 +88,12 @@ class Leader(Protocol):
 class Follower:
     """A hub of a team while another hub leads. `over` is resolved when the lease has ended: this hub may lead then."""
 
-    def __init__(self, home: Home, config: Config, home_named: bool) -> None:
+    def __init__(self, home: Home, config: Config, address: tuple[str, int], *, home_named: bool) -> None:
         self._home = home
         self._home_named = home_named
         self._config = config
-        self._address = parse_address(config.http.listen)
+        # Where the HTTP port listens.
+        self._address = address
         self._certificate: Certificate | None = None
         self._storage = DatabaseStorage(config.store.url, home.path)
         self._view = self._storage.open_lease()

@@ -17,7 +17,7 @@ from tieline.core.store import DiskError, StoreError
 from tieline.server.cluster.follower import Follower
 from tieline.server.config import BackupSection, ConfigError, load_config
 from tieline.server.home import Home
-from tieline.server.hub import Options, RunningHub, effective_config
+from tieline.server.hub import Options, RunningHub, effective_config, http_address
 from tieline.services.assembly import Services
 from tieline.wire.home import CONFIG_FILE, Running
 from tieline.wire.protocol import Server
@@ -130,7 +130,7 @@ class TeamMember:
         home = Home(self._options.home)
         try:
             config = effective_config(self._options, home)
-            follower = Follower(home, config, self._options.home_named)
+            follower = Follower(home, config, http_address(config), home_named=self._options.home_named)
             self._home, self._role = home, follower
             return await follower.start()
         except BaseException:
