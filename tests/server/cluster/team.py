@@ -77,7 +77,8 @@ class Team:
 
     def __init__(self, folder: Path, store: str) -> None:
         self._folder = folder
-        self._store = store
+        # The URL of the database for the next hub.
+        self.store = store
         self.hubs: list[TeamHub] = []
         self.tokens: dict[str, str] = {}
 
@@ -87,7 +88,7 @@ class Team:
         if self.hubs:
             home.mkdir(mode=0o700)
             shutil.copy2(self.hubs[0].home / KEY_FILE, home)
-        hub = TeamHub(home, self._store, *arguments)
+        hub = TeamHub(home, self.store, *arguments)
         self.hubs.append(hub)
         await hub.start()
         return hub

@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
@@ -51,6 +51,8 @@ from tieline.wire.unfinished import Unfinished
 
 _LOOK_SECONDS = 0.25
 """Time between two looks at the lease. The largest part of a take-over is the lease itself."""
+_ANSWER_SECONDS = 3.0
+"""Longest wait for the database. It is longer than the connection attempt, which has its own limit."""
 _NOTE_SECONDS = 5.0
 """Time between two notes in the database that this hub runs."""
 _YIELD_SECONDS = 2.0
@@ -59,6 +61,8 @@ _DIAL_SECONDS = 2.0
 """Longest time of an attempt to reach the leader. Meanwhile nobody looks at the lease."""
 
 log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Leader(Protocol):
@@ -111,7 +115,7 @@ class Follower:
 
     async def start(self) -> Running:
         """Serve clients by the leader, or wait for one. Return the addresses."""
-        await asyncio.to_thread(self._learn)
+        await self._ask(self._learn)
         self._certificate = certificate_of(self._home.path, self._config.http, reachable(self._address[0]))
         await self._attach()
         self._following = asyncio.create_task(self._follow())
@@ -158,11 +162,11 @@ class Follower:
             now = time.monotonic()
             try:
                 if not self._link_key:
-                    await asyncio.to_thread(self._learn)
-                found: Leader = await asyncio.to_thread(self._view.read)
+                    await self._ask(self._learn)
+                found: Leader = await self._ask(self._view.read)
                 if now - noted_at > _NOTE_SECONDS:
                     noted_at = now
-                    await asyncio.to_thread(self._view.note, self._config.cluster.address, self._storage.hub_name)
+                    await self._ask(partial(self._view.note, self._config.cluster.address, self._storage.hub_name))
             except StoreError as error:
                 if self._hub is None:
                     self.trouble = str(error)
@@ -179,6 +183,14 @@ class Follower:
             is_same = before is not None and (before.term, before.address) == (found.term, found.address)
             if not is_same or self._hub is None or self._hub.lost.done():
                 await self._attach()
+
+    async def _ask(self, call: Callable[[], _T]) -> _T:
+        """Call the database on another thread. If it does not answer, end the call with an error."""
+        calling = asyncio.create_task(asyncio.to_thread(call))
+        done, _ = await asyncio.wait((calling,), timeout=_ANSWER_SECONDS)
+        if not done:
+            self._view.interrupt()
+        return await calling
 
     async def _attach(self) -> None:
         """Connect to the leader, and serve clients by it. Without a leader, serve only the page about the health."""

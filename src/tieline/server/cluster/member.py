@@ -28,6 +28,8 @@ reaches the database. A database that restarts is often back within five, and th
 _LOOK_SECONDS = 0.25
 _STOP_SECONDS = 10.0
 """Longest time to stop the old role. A thread may hang in a call to a database that does not answer."""
+_START_SECONDS = 300.0
+"""Longest time to start a role. To restore a very large team from the database takes a minute."""
 _AGAIN_SECONDS = 1.0
 """Pause after a role that could not be started."""
 
@@ -163,7 +165,11 @@ class TeamMember:
                 self._fail(StoreError("the database does not answer, and a call to it does not end"))
                 return
             try:
-                await self._take_role(may_lead=may_lead)
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._take_role(may_lead=may_lead)
+            except TimeoutError as error:
+                self._fail(error)
+                return
             except (StoreError, OSError) as error:
                 log.warning("this hub can neither lead nor follow; it tries again", reason=str(error))
                 await asyncio.sleep(_AGAIN_SECONDS)

@@ -7,7 +7,9 @@ disk sync of the database server.
 
 import hashlib
 import logging
+import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files
@@ -42,8 +44,15 @@ class Guard(Protocol):
     def network(self) -> Mapping[str, Any]:
         """Options that say when a connection counts as lost."""
 
+    @property
+    def lost(self) -> StoreError | None:
+        """The error with which this hub lost the right to write; `None` as long as it has it."""
+
     def fence(self) -> _Write:
         """Return the first statement of every transaction, and its values. It fails if the hub may not write."""
+
+    def watch(self, connection: "PostgresConnection") -> None:
+        """Interrupt this connection when the right to write is lost."""
 
 
 _ENCODED = {name: statement.encode() for name, statement in QUERIES.items()}
@@ -163,7 +172,9 @@ class PostgresConnection:
         guard: Guard | None = None,
     ) -> None:
         self._url = url
-        self._network = KEEPALIVE if guard is None else guard.network
+        self._guard = guard
+        if guard is not None:
+            guard.watch(self)
         # Returns the first statement of every transaction, which checks that this hub may write.
         self.fence: Callable[[], _Write] | None = None if guard is None else guard.fence
         self._statements = _ENCODED if statements is None else statements
@@ -183,14 +194,17 @@ class PostgresConnection:
         self._postgres = self._open()
 
     def _open(self, seconds: int = CONNECT_SECONDS) -> psycopg.Connection[Row]:
+        guard = self._guard
+        if guard is not None and guard.lost is not None:
+            raise guard.lost
+        network = {"connect_timeout": seconds, **(KEEPALIVE if guard is None else guard.network)}
         try:
             made: psycopg.Connection[Row] = psycopg.connect(
                 self._url,
                 autocommit=True,
                 cursor_factory=psycopg.RawCursor,
-                connect_timeout=seconds,
                 application_name="tieline",
-                **self._network,
+                **network,
             )
         except psycopg.Error as error:
             raise explain(error, self.place) from error
@@ -408,6 +422,14 @@ class PostgresConnection:
                 # The server ends the connection right after it has said so.
                 self._postgres.close()
             raise explain(error, self.place) from error
+
+    def interrupt(self) -> None:
+        """End the connection, on any thread, so that a call which waits for the server fails at once."""
+        with (
+            suppress(OSError, AttributeError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._postgres.fileno())) as one,
+        ):
+            one.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection. Buffered writes are lost. A second call does nothing."""

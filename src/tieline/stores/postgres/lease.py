@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from tieline.core.outage import LeaseHeld, OutOfDate
 from tieline.core.store import StoreError
@@ -23,6 +24,8 @@ _RENEW_SECONDS = 0.4
 """Time between two renewals. So four of them may fail before the lease ends."""
 _TRY_SECONDS = 0.05
 """Pause between two attempts to take the lease."""
+_LOCKED_SECONDS = 5.0
+"""Time for which a hub tries to take a free lease that is locked. One attempt waits for a second."""
 WAIT_SECONDS = 3.0
 """Time for which a hub that starts waits for the lease: that of a hub that was killed ends within this time."""
 
@@ -34,6 +37,7 @@ OTHER_KEY = (
 
 _LEASE_MS = int(LEASE_SECONDS * 1000)
 _QUICK: dict[str, Any] = {
+    "connect_timeout": 2,
     "keepalives_idle": 1,
     "keepalives_interval": 1,
     "keepalives_count": 3,
@@ -96,6 +100,8 @@ class Lease:
         # Called once, on any thread, when the lease is lost.
         self.on_lost: Callable[[OutOfDate], None] | None = None
         self._losing = threading.Lock()
+        # Connections that write while this hub has the lease.
+        self._connections: WeakSet[PostgresConnection] = WeakSet()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -110,8 +116,10 @@ class Lease:
             rows = connection.select("take_lease", (self.hub, self._address, _LEASE_MS, anyway))
             if rows:
                 break
-            if time.monotonic() >= deadline:
-                held = read_lease(connection)
+            held = read_lease(connection)
+            # A free lease that could not be taken was locked by a transaction of its former hub, which is ended now.
+            late = time.monotonic() - deadline
+            if late >= (0 if held.seconds > 0 else _LOCKED_SECONDS):
                 hint = "stop that hub first, or name another database; if it is gone, its lease ends in two seconds"
                 raise LeaseHeld(f"{connection.place} is in use by {held.hub}; one hub at a time may write to it", hint)
             time.sleep(_TRY_SECONDS)
@@ -144,8 +152,16 @@ class Lease:
             if self.lost is not None or self._ending.is_set():
                 return
             self.lost = error
+            connections = list(self._connections)
         if self.on_lost is not None:
             self.on_lost(error)
+        for connection in connections:
+            connection.interrupt()
+
+    def watch(self, connection: PostgresConnection) -> None:
+        """Interrupt this connection when the lease is lost: a call may wait for a server that does not answer."""
+        with self._losing:
+            self._connections.add(connection)
 
     def stop(self) -> None:
         """Renew the lease no more."""
@@ -231,6 +247,12 @@ class LeaseView:
             self.close()
             raise
 
+    def interrupt(self) -> None:
+        """Let a call that waits for the server fail at once. Any thread may call this."""
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
     def close(self) -> None:
         """Close the connection. The next read opens another one."""
         if self._connection is not None:
@@ -242,9 +264,13 @@ class _Watcher:
     """Guard of a connection that only reads."""
 
     network = _QUICK
+    lost = None
 
     def fence(self) -> tuple[str, tuple[object, ...]]:
         raise AssertionError("it writes nothing")
+
+    def watch(self, connection: PostgresConnection) -> None:
+        """Do nothing: it has no right to lose."""
 
 
 def read_lease(connection: PostgresConnection) -> Held:
