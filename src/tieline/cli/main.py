@@ -64,9 +64,11 @@ _COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
     ),
     "Operate": (
         ({"serve": "serve:serve", "status": "status:status", "stop": "stop:stop"}, "Run the hub, look at it, stop it."),
-        ({"cluster": "cluster:cluster_app"}, "Several hubs of one team: see or change which leads."),
         ({"login": "login:login"}, "Print a link that opens the console in a browser."),
-        ({"logs": "hub_log:logs", "doctor": "doctor:doctor"}, "Read the hub's log; find faults and their remedy."),
+        (
+            {"logs": "hub_log:logs", "doctor": "doctor:doctor", "cluster": "cluster:cluster_app"},
+            "Read the log; find faults; see which hub leads.",
+        ),
         (
             {"backup": "backup:backup", "restore": "backup:restore", "store": "store:store_app"},
             "Keep everything in a file, or copy it to a database.",
