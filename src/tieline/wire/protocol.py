@@ -232,6 +232,9 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """True if this protocol also works in rooms other than the common room. (A room is a hub behind the same HTTP
     port.) Such a protocol uses only the HTTP port, and each request names its room. In these rooms, the server's
     `prepare`, `start` and `follow` are never called."""
+    in_followers: bool = False
+    """True if each hub of a team serves the clients of its own machine, also a hub that does not lead. The server of
+    such a protocol needs only the Hub port. Its routes on the HTTP port are served by the leader."""
     in_workers: bool = False
     """True if any worker may serve any client of this protocol. The server of such a protocol needs only the Hub port,
     and shares nothing between clients. It opens its sockets and ports by the doors of the `Host`. In a worker, its

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,10 +15,15 @@ import psycopg
 import pytest
 
 from tests.cli.hub_process import run_cli
+from tests.protocols.backchannel.spools import register_as_bch
 from tests.server.cluster.team import TeamHub, team_of
 from tests.server.hubs import bodies, take, until
 from tests.stores.postgres_server import database_url
 from tieline.cli.cluster import ClusterStatus
+from tieline.protocols import protocols
+from tieline.protocols.backchannel.server import SPOOL_FOLDER
+from tieline.server.config import load_config
+from tieline.wire.puppet import Place
 
 pytestmark = pytest.mark.slow
 
@@ -153,6 +159,11 @@ async def test_a_person_sees_which_hub_leads_and_lets_another_one_lead(folder: P
         assert "tieline_cluster_leader 0.0" in await asyncio.to_thread(read, f"{first.url}/metrics")
 
 
+def has_files(folder: Path) -> bool:
+    """Return true if a folder has files."""
+    return any(folder.iterdir())
+
+
 def found_name(hub: TeamHub) -> str:
     """Return the name of a hub, as others tell it."""
     return f"the hub of {hub.home} on {socket.gethostname()} (process {hub.pid})"
@@ -162,3 +173,50 @@ def read(url: str) -> str:
     """Return what a page says."""
     with urlopen(url, timeout=5) as answer:
         return str(answer.read(), "utf-8")
+
+
+async def test_each_hub_adopts_the_spool_of_its_own_machine_whatever_its_role(folder: Path) -> None:
+    async with team_of(folder, database_url(folder), 2) as team:
+        await team.add_members("ada")
+        first, second = team.hubs
+        for round_number, (leader, follower) in enumerate(((first, second), (second, first))):
+            await leader.until_role("leader")
+            await follower.until_role("follower")
+            for hub in (leader, follower):
+                name = f"{hub.home.name}-{round_number}"
+                register_as_bch(hub.home / SPOOL_FOLDER, name)
+                unread = hub.home / SPOOL_FOLDER / "spool" / name / "new"
+                # The hub does not know the agent at once; then it is asked again.
+                await team.send(first, "ada", f"@{name}", "into the spool")
+                await until(partial(has_files, unread), seconds=20)
+                assert "into the spool" in next(unread.iterdir()).read_text()
+            first.kill()
+            await second.until_role("leader")
+            await first.start()
+
+
+async def test_members_on_every_protocol_at_one_follower_reach_a_member_at_another_and_back(folder: Path) -> None:
+    """The spool is a folder of its machine: each hub adopts its own."""
+    async with team_of(folder, database_url(folder), 3) as team:
+        named = {f"member-{number}": each for number, each in enumerate(protocols())}
+        await team.add_members("bob", *named)
+        _, second, third = team.hubs
+        bob = await team.join(third, "bob", receive=True)
+        config = load_config(second.home)
+        for name, protocol in named.items():
+            assert second.running is not None
+            place = Place.at(second.running, name, team.tokens[name], config.protocols[protocol.name])
+            puppet = protocol.puppet()(place)
+            async with asyncio.timeout(20):
+                await puppet.open()
+                await puppet.say("@bob", f"by {protocol.name}")
+                (delivery,) = await take(bob, 1, ack=True)
+                # Clients of agent-channels have no name of their own.
+                assert delivery.message.sender == name or protocol.name == "agent-channels"
+                assert delivery.message.body == f"by {protocol.name}"
+                await bob.send(f"@{name}", f"to {protocol.name}")
+                heard = await puppet.hear()
+                assert (heard.sender, heard.body) == ("bob", f"to {protocol.name}")
+                await puppet.acknowledge(heard)
+                await puppet.close()
+        await bob.close()

@@ -94,6 +94,7 @@ PROTOCOL = Protocol(
     terminal_colour="magenta",
     flags=FLAGS,
     places={"channels_dir": "channels"},
+    in_followers=True,
     commands=_commands,
 )
 

@@ -69,5 +69,6 @@ PROTOCOL = Protocol(
     flags=FLAGS,
     places={"relay_socket": "relay"},
     extractor=_extractor,
+    in_followers=True,
     commands=_commands,
 )

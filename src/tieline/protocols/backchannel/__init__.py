@@ -61,6 +61,7 @@ PROTOCOL = Protocol(
     flags=FLAGS,
     places={"spool": "spool"},
     tools=_tools,
+    in_followers=True,
     commands=_commands,
     room_header=ROOM_HEADER,
     openapi="/v1/openapi.json",

@@ -1,9 +1,9 @@
 """A follower: a hub of a team that does not lead. It serves clients by the leader, and watches the leader's lease.
 
 Used by: `member`. Uses: the lease in the database, and a link to the leader over TLS. A follower serves the doors that
-need only the interface `Hub`: the hub's own protocol and protocols that may run in workers. It forwards all other
-requests of its HTTP port to the leader. When the leader changes, the sessions of its clients end, and they connect
-again, here or elsewhere.
+need only the interface `Hub`: the hub's own protocol, protocols that may run in workers, and those of its own machine,
+such as the spool. It forwards all other requests of its HTTP port to the leader. When the leader changes, the sessions
+of its clients end, and they connect again, here or elsewhere.
 """
 
 import asyncio
@@ -272,7 +272,9 @@ class Follower:
             )
             servers = await self._start_servers(host)
             forwarder = Forwarder(partial(_open_stream, self._leader.address), self._link_key)
-            apps += [each.http for each in servers.values() if each.http is not None]
+            # The leader answers for a protocol whose clients share something.
+            shared = {protocol.name for protocol in protocols() if not protocol.in_workers}
+            apps += [each.http for name, each in servers.items() if each.http is not None and name not in shared]
             apps += [NativeStream(hub), forwarder]
         apps.append(_Nobody(self))
         http = HttpListener(
@@ -287,6 +289,8 @@ class Follower:
         await http.start(*self._address)
         # A port that the system chose stays.
         self._address = (self._address[0], int(http.address.rpartition(":")[2]))
+        for server in servers.values():
+            server.follow()
         self._announce(http.address, {place: at for each in servers.values() for place, at in each.places().items()})
 
     async def _start_servers(self, host: Host) -> dict[str, Server]:
@@ -294,9 +298,11 @@ class Follower:
         servers: dict[str, Server] = {}
         for protocol in protocols():
             settings = self._config.protocols[protocol.name]
-            if protocol.in_workers and settings.starts:
+            if (protocol.in_workers or protocol.in_followers) and settings.starts:
                 server = servers[protocol.name] = protocol.server(host, settings)
                 self._serving.push_async_callback(server.stop)
+        for server in servers.values():
+            await server.prepare()
         native = await NativeListener.start(host.hub, host.home / HUB_SOCKET, host.unfinished)
         self._serving.callback(native.stop)
         for server in servers.values():
