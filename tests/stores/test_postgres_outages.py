@@ -18,6 +18,7 @@ from tests.server.hubs import ALONE, WAIT_SECONDS, bodies, running_hub, take, un
 from tests.stores.postgres_server import Server, schema_of, server
 from tieline.client import Client, Disconnected, HubRefused
 from tieline.contract.refusal import Code
+from tieline.core.outage import OutOfDate
 from tieline.core.store import DiskError, StoreError
 from tieline.stores.postgres import PostgresStore
 
@@ -150,6 +151,44 @@ def test_a_hub_does_not_go_on_where_another_has_written(writer: Writer, proxy: P
     proxy.cut = "before"
     with pytest.raises(StoreError, match="taken over by the other hub"):
         writer.store.commit()
+
+
+def test_a_hub_does_not_go_on_with_a_database_that_lost_its_last_commits(
+    writer: Writer, proxy: Proxy, tmp_path: Path
+) -> None:
+    """A standby that became the primary may have missed some."""
+    for _ in range(2):
+        writer.record()
+        writer.store.commit()
+    with psycopg.connect(server().url, autocommit=True) as admin:
+        admin.execute(f"DELETE FROM {schema_of(tmp_path)}.log WHERE log_offset = 1".encode())
+        admin.execute(f"UPDATE {schema_of(tmp_path)}.writer SET commits = 1".encode())
+    writer.record()
+    proxy.cut = "before"
+    with pytest.raises(OutOfDate, match="is at commit 1, and this hub was at 2: commits are lost"):
+        writer.store.commit()
+    assert isinstance(writer.store, PostgresStore)
+    assert writer.store.lease.lost is not None
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_what_a_lost_connection_sends_late_is_not_written(
+    writer: Writer, proxy: Proxy, tmp_path: Path, cut: str
+) -> None:
+    """The fence knows the connection, so a commit of an older one fails, even in the same term."""
+    writer.record()
+    writer.store.commit()
+    assert isinstance(writer.store, PostgresStore)
+    lease = writer.store.lease
+    with psycopg.connect(server().url, autocommit=True) as late:
+        late.execute(f"SET search_path TO {schema_of(tmp_path)}".encode())
+        (name,) = late.execute("SELECT connection FROM writer").fetchone() or ("",)
+        proxy.cut = cut
+        writer.record()
+        writer.store.commit()
+        with pytest.raises(psycopg.DatabaseError, match="newer connection"):
+            late.execute("SELECT begin_commit(%s, %s, %s, %s)", (lease.term, lease.claim, name, 3))
+        assert late.execute("SELECT count(*) FROM log").fetchone() == (2,)
 
 
 @pytest.fixture

@@ -100,6 +100,8 @@ class Health:
         self.checkpoint = Writing("the message store's checkpoint", severe=False)
         self.activity = Writing("the activity log", severe=True)
         self.search = Writing("the search index", severe=False)
+        # The reason why another hub of the team may lead by now; empty if this hub leads, or is alone.
+        self.lease = ""
         # Damaged stores, each with its error.
         self._damage: dict[str, DamagedError] = {}
         self.clock: Clock | None = None
@@ -113,6 +115,9 @@ class Health:
         """List of all current failures of the hub; empty if there are none."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Problem(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
+        if self.lease:
+            do = "look at the database; another hub of the team may lead: tieline cluster status"
+            failing.append(Problem("the lease", self.lease, do, severe=True))
         if self.clock is not None and self.clock.jump_ms:
             reason = f"the system's clock jumped by {self.clock.jump_ms // 1000} s; the hub does not follow it yet"
             minutes = self.clock.patience_minutes

@@ -22,6 +22,8 @@ from tieline.services.assembly import Services
 from tieline.wire.home import CONFIG_FILE, Running
 from tieline.wire.protocol import Server
 
+LEASE_SECONDS = 2.0
+"""Time after the last renewal at which the lease ends, as the store sets it."""
 CUT_OFF_SECONDS = 5.0
 """Time without a renewal of the lease after which a leader gives up. Another hub can lead after two seconds, if it
 reaches the database. A database that restarts is often back within five, and then nothing has to change."""
@@ -189,6 +191,8 @@ class TeamMember:
         assert leader.local_hub is not None, "it runs"
         lease: Any = leader.local_hub.lease
         while not leader.local_hub.failure.done():
+            is_late = lease.age_seconds > LEASE_SECONDS
+            leader.local_hub.health.lease = "the lease has ended, and could not be renewed" if is_late else ""
             if lease.preferred not in ("", leader.cluster_address):
                 log.info("this hub hands over to another one, because a person wants it", to=lease.preferred)
                 return False

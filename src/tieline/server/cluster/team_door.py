@@ -33,12 +33,14 @@ LINK, REQUESTS = "tieline-link", "tieline-requests"
 class Leading(Collector):
     """The fact that this hub leads: for `/healthz`, `run.json` and `/metrics`."""
 
-    def __init__(self, term: int, leader: str) -> None:
-        self.about: dict[str, Any] = {"role": "leader", "term": term, "leader": leader}
+    def __init__(self, room: Room) -> None:
+        lease = cast(Any, room.store).lease
+        self._health = room.local_hub.health
+        self.about: dict[str, Any] = {"role": "leader", "term": lease.term, "leader": lease.hub}
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of a leader."""
-        yield from cluster_metrics(leads=True, term=self.about["term"])
+        yield from cluster_metrics(leads=not self._health.lease, term=self.about["term"])
 
 
 def cluster_metrics(*, leads: bool, term: int) -> Iterator[Metric]:
@@ -67,7 +69,7 @@ class TeamDoor:
         """Take the key of the team from the database, because this hub leads now. Return this fact for people."""
         store = cast(Any, room.store)
         self._key = await asyncio.to_thread(store.join_cluster, self._home_key, self._plain)
-        return Leading(store.lease.term, store.lease.hub)
+        return Leading(room)
 
     def open(self, hub: Hub, apps: Sequence[HttpApp]) -> None:
         """Open the port. `apps` answer the requests of clients of other hubs."""

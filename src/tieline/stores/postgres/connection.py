@@ -91,8 +91,8 @@ _DISK_ERRORS = (
 """Errors whose cause is the server, its disk or the network, and not the statement."""
 
 
-_TAKEN_OVER, _REPLACED = "TL001", "TL002"
-"""Error codes of the fence: another hub has the lease; this hub has a newer connection."""
+_TAKEN_OVER = "TL001"
+"""Error code of the fence: another hub has the lease."""
 
 _SHUTDOWNS = (errors.AdminShutdown, errors.CrashShutdown, errors.IdleSessionTimeout)
 
