@@ -18,7 +18,7 @@ from tests.cli.hub_process import run_cli
 from tests.protocols.backchannel.spools import register_as_bch
 from tests.server.cluster.team import TeamHub, team_of
 from tests.server.hubs import bodies, take, until
-from tests.stores.postgres_server import database_url
+from tests.stores.postgres_server import Server, database_url
 from tieline.cli.cluster import ClusterStatus
 from tieline.protocols import protocols
 from tieline.protocols.backchannel.server import SPOOL_FOLDER
@@ -96,6 +96,27 @@ async def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on_and_foll
         assert first.is_running()
     written = terms(url)
     assert written == sorted(written)
+
+
+async def test_a_team_outlasts_its_database(folder: Path) -> None:
+    """It is away for longer than a leader waits for it."""
+    database = await asyncio.to_thread(Server, ("fsync=off", "shared_buffers=16MB"))
+    try:
+        async with team_of(folder, database.url, 2) as team:
+            await team.add_members("ada")
+            first, second = team.hubs
+            await team.send(second, "ada", "@ada", "before")
+            await asyncio.to_thread(database.stop)
+            for hub in (first, second):
+                said = await hub.until_role("follower", "failing")
+                assert said["reasons"][0]["what"] == "the team"
+            await asyncio.to_thread(database.start)
+            for hub in (first, second):
+                await team.send(hub, "ada", "@ada", f"after, at {hub.home.name}")
+            async with await team.join(first, "ada") as ada:
+                assert {one.body for one in await ada.history()} == {"before", "after, at hub1", "after, at hub2"}
+    finally:
+        await asyncio.to_thread(database.remove)
 
 
 async def test_a_leader_that_is_told_to_stop_is_replaced_at_once(folder: Path) -> None:

@@ -168,8 +168,12 @@ class Follower:
                     noted_at = now
                     await self._ask(partial(self._view.note, self._config.cluster.address, self._storage.hub_name))
             except StoreError as error:
-                if self._hub is None:
+                if self._hub is None or self._hub.lost.done():
                     self.trouble = str(error)
+                if self._hub is not None and self._hub.lost.done():
+                    # Neither the leader nor the database answers, so nobody knows who leads.
+                    self._leader = None
+                    await self._attach()
                 continue
             if found.seconds <= 0:
                 free_since = free_since or now

@@ -25,7 +25,7 @@ _RENEW_SECONDS = 0.4
 _TRY_SECONDS = 0.05
 """Pause between two attempts to take the lease."""
 _LOCKED_SECONDS = 5.0
-"""Time for which a hub tries to take a free lease that is locked. One attempt waits for a second."""
+"""Time for which a hub tries to take a free lease that is locked. One attempt waits for 0.3 seconds."""
 WAIT_SECONDS = 3.0
 """Time for which a hub that starts waits for the lease: that of a hub that was killed ends within this time."""
 

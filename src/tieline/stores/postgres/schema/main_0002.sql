@@ -76,7 +76,7 @@ $$;
 -- Take the lease, if it has ended or with `anyway`. Return nothing if another hub has it. A lease that ends later than
 -- any hub could have asked for was made by a clock that was set back, and so counts as ended.
 CREATE FUNCTION take_lease(my_hub text, my_address text, lease_ms bigint, anyway boolean)
-RETURNS TABLE (my_term bigint, my_claim text) LANGUAGE plpgsql SET lock_timeout = '1s' AS $$
+RETURNS TABLE (my_term bigint, my_claim text) LANGUAGE plpgsql SET lock_timeout = '300ms' AS $$
 BEGIN
     UPDATE lease SET
         term = lease.term + 1,
