@@ -190,8 +190,14 @@ async def test_audit_and_doctor_read_the_database_without_a_hub(folder: Path) ->
     told = [what for about, _, what in looked if about in ("store", "audit", "log")]
     assert any("answers" in what and "schema main" in what for what in told)
     assert f"the chain is intact: {report['rows']} rows, 1 messages" in told
+    assert any("no hub has the lease; the last term was" in what for what in told)
     with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute("UPDATE tieline.log SET at_ms = at_ms + 1 WHERE log_offset = 1")
+        admin.execute("UPDATE tieline.log SET term = 0 WHERE log_offset = 1")
+        looked = await asyncio.to_thread(found_by_doctor, folder, url)
+        assert "row 1 of the log is of term 0, which was over" in [
+            what for _, grade, what in looked if grade == "wrong"
+        ]
+        admin.execute("UPDATE tieline.log SET term = 1, at_ms = at_ms + 1 WHERE log_offset = 1")
     done = await asyncio.to_thread(run_cli, folder, "audit", "verify", env=env)
     assert done.returncode == 1
     assert "the audit chain is broken at row 1" in done.stderr

@@ -33,6 +33,7 @@ def database(home: Path, url: str, *, deep: bool) -> Iterator[DoctorFinding]:
             if versions:
                 return
             yield _end_of_chain(home, reading)
+            yield _terms(reading, deep=deep)
             limits = limits_of(home)
             for log in (MAIN, ACTIVITY):
                 yield from look_at_log(log, reading.readers(log), reading.one(f"{log}_end")[0], limits)
@@ -58,6 +59,22 @@ def _whole(reading: "PostgresReading") -> DoctorFinding:
     size = reading.one("bytes_used")[0] >> 10
     schema = ", ".join(f"{part} {version}" for part, (version, _) in reading.versions.items())
     return well("store", f"{reading.place} answers: {size} KiB, schema {schema}")
+
+
+def _terms(reading: "PostgresReading", *, deep: bool) -> DoctorFinding:
+    """Check that no hub wrote in a term that was over; without `deep`, in the newest rows of the log."""
+    end = reading.one("main_end")[0]
+    found = reading.select("falling_term", (0 if deep else max(0, end - TAIL_ROWS),))
+    if found:
+        offset, term = found[0]
+        why = "two hubs have written to this database at the same time, which it should not allow"
+        return wrong(
+            "store", f"row {offset} of the log is of term {term}, which was over", why, "keep it, and report it"
+        )
+    term, hub, _, seconds, _ = reading.one("lease")
+    if seconds > 0:
+        return well("store", f"{hub} has the lease, in term {term}; terms in the log never fall")
+    return well("store", f"no hub has the lease; the last term was {term}, and terms in the log never fall")
 
 
 def _end_of_chain(home: Path, reading: "PostgresReading") -> DoctorFinding:

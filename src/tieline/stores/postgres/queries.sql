@@ -66,6 +66,13 @@ SELECT link_key, home_key FROM cluster
 -- name: join_cluster
 UPDATE cluster SET home_key = coalesce(home_key, $1) RETURNING link_key, home_key
 
+-- name: falling_term
+-- The first row, from an offset on, whose term is older than that of the row before it: a hub wrote without the lease.
+SELECT log_offset, term FROM (
+    SELECT log_offset, term, lag(term) OVER (ORDER BY log_offset) AS before FROM log WHERE log_offset >= $1
+) AS pairs
+WHERE term < before ORDER BY log_offset LIMIT 1
+
 -- name: open_writer
 SELECT my_connection, my_commits FROM open_writer($1, $2, $3)
 
