@@ -21,7 +21,7 @@ from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.stores.postgres_server import postgres_activity, postgres_store, schema_of, server
 from tieline.core.outage import LeaseHeld, OutOfDate
 from tieline.core.store import ActivityEntry, DiskError, StoreError, TokenRow
-from tieline.stores.postgres import PostgresActivity, PostgresStore
+from tieline.stores.postgres import PostgresActivity, PostgresStore, connection
 from tieline.stores.postgres.connection import QUERIES, lock_key, newest_version, place_of
 from tieline.stores.postgres.lease import LEASE_SECONDS
 
@@ -203,6 +203,23 @@ def test_a_database_of_an_older_program_gets_a_lease_and_its_log_stays(
     assert admin.execute("SELECT term FROM log ORDER BY log_offset").fetchall() == [(None,), (1,)]
     assert admin.execute("SELECT commits FROM writer").fetchone() == (2,)
     writer.store.close()
+
+
+def test_a_newer_program_migrates_nothing_while_a_hub_of_an_older_one_runs(
+    tmp_path: Path, admin: psycopg.Connection[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = postgres_store(tmp_path)
+    version = newest_version("main")
+    scripts = connection._migrations
+    newer = {"main": ["CREATE TABLE newer (a bigint)"]}
+    monkeypatch.setattr(connection, "_migrations", lambda part: [*scripts(part), *newer.get(part, [])])
+    with pytest.raises(LeaseHeld, match="is in use by the hub of a test, an older Tieline"):
+        postgres_store(tmp_path)
+    assert admin.execute("SELECT version FROM schema_version WHERE part = 'main'").fetchone() == (version,)
+    assert first.lease.lost is None
+    first.close()
+    postgres_store(tmp_path).close()
+    assert admin.execute("SELECT version FROM schema_version WHERE part = 'main'").fetchone() == (version + 1,)
 
 
 def test_every_commit_has_a_number_in_the_database(

@@ -64,9 +64,9 @@ def _whole(reading: "PostgresReading") -> DoctorFinding:
 def _terms(reading: "PostgresReading", *, deep: bool) -> DoctorFinding:
     """Check that no hub wrote in a term that was over; without `deep`, in the newest rows of the log."""
     end = reading.one("main_end")[0]
-    found = reading.select("falling_term", (0 if deep else max(0, end - TAIL_ROWS),))
-    if found:
-        offset, term = found[0]
+    found = reading.falling_term(0 if deep else max(0, end - TAIL_ROWS))
+    if found is not None:
+        offset, term = found
         why = "two hubs have written to this database at the same time, which it should not allow"
         return wrong(
             "store", f"row {offset} of the log is of term {term}, which was over", why, "keep it, and report it"

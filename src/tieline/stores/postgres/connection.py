@@ -22,7 +22,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import SQL, Identifier
 from psycopg.types.numeric import Int8BinaryDumper
 
-from tieline.core.outage import OutOfDate
+from tieline.core.outage import LeaseHeld, OutOfDate
 from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.stores.postgres.columns import register
 from tieline.stores.statements import load
@@ -250,13 +250,21 @@ class PostgresConnection:
                 )
             if not version and not self._has_versions(made):
                 made.execute(_ENCODED["make_versions"])
-            if part == "main" and version == 1:
-                row = made.execute(_ENCODED["old_writer"], (lock_key(self.schema, "writer"),)).fetchone()
-                if row is not None and not row[0]:
-                    raise StoreError(f"{self.place} is in use by {row[1]}, an older Tieline", "stop that hub first")
+            if part == "main" and version:
+                self._check_unused(made, version)
             for script in scripts[version:]:
                 made.execute(script.encode())
             made.execute(_ENCODED["set_version"], (part, len(scripts)))
+
+    def _check_unused(self, made: psycopg.Connection[Row], version: int) -> None:
+        """Raise `LeaseHeld` if a hub of an older program uses the main tables, which would change under it."""
+        if version == 1:
+            row = made.execute(_ENCODED["old_writer"], (lock_key(self.schema, "writer"),)).fetchone()
+        else:
+            row = made.execute(_ENCODED["lock_lease"]).fetchone()
+        if row is not None and not row[0]:
+            hint = "stop that hub first; if it is gone, its place is free in two seconds"
+            raise LeaseHeld(f"{self.place} is in use by {row[1]}, an older Tieline", hint)
 
     @staticmethod
     def _has_versions(made: psycopg.Connection[Row]) -> bool:

@@ -31,6 +31,9 @@ SELECT pg_advisory_xact_lock($1)
 -- Hubs of older programs hold an advisory lock instead of a lease.
 SELECT pg_try_advisory_xact_lock($1), hub FROM writer
 
+-- name: lock_lease
+SELECT until <= clock_timestamp(), hub FROM lease FOR UPDATE
+
 -- name: take_lease
 SELECT my_term, my_claim FROM take_lease($1, $2, $3, $4)
 

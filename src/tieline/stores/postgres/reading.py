@@ -89,6 +89,13 @@ class PostgresReading:
         (row,) = self.select(name, values)
         return row
 
+    def falling_term(self, start: int) -> tuple[int, int] | None:
+        """Return offset and term of the first row of the log whose term is older than that of the row before it.
+
+        Look at the rows from the offset `start` on. There is such a row only if a hub wrote without the lease.
+        """
+        return next(((row[0], row[1]) for row in self.select("falling_term", (start,))), None)
+
     def write(self, name: str, values: Sequence[Any]) -> None:
         """Fail: this connection only reads."""
         raise AssertionError(f"{name} would write")
