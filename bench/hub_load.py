@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.lean import LeanConnection, dial
 from bench.plan import BODY, Plan
 from bench.traffic import Meter, Times, Traffic
-from tieline.client import Client, connect
+from tieline.client import Client, HubRefused, connect
+from tieline.contract.refusal import Code
 from tieline.wire.home import read_key
 
 
@@ -26,11 +27,15 @@ def names(plan: Plan) -> tuple[list[str], list[str], list[str]]:
 
 
 async def prepare(plan: Plan) -> None:
-    """Make the members, and join the recipients to the channel."""
+    """Make the members that are not there yet, and join the recipients to the channel."""
     senders, recipients, _ = names(plan)
     async with await connect(home=Path(plan.home)) as operator:
         for name in (*senders, *recipients):
-            await operator.add_member(name)
+            try:
+                await operator.add_member(name)
+            except HubRefused as error:
+                if error.code is not Code.NAME_TAKEN:
+                    raise
     if plan.fan_out:
         for name in recipients:
             async with await connect(home=Path(plan.home), member=name) as client:

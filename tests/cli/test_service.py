@@ -258,6 +258,5 @@ def test_a_hub_tells_systemd_that_it_is_ready_and_the_journal_no_secrets(
             hub.stop()
             assert manager.recv(100) == b"STOPPING=1"
             assert ("is running in" in hub.stdout) == is_journal
-            secrets = (load_config(hub.home).of(BackchannelSettings).room_token, "/#/enter/")
-            told = [secret for secret in secrets if secret in hub.stdout]
-            assert told == ([] if is_journal else list(secrets)), "others may read the journal"
+            assert load_config(hub.home).of(BackchannelSettings).room_token not in hub.stdout
+            assert ("/#/enter/" in hub.stdout) != is_journal, "others may read the journal"

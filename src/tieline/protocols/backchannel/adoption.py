@@ -45,7 +45,9 @@ from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""Interval of the check of the whole spool, which finds changes that the folder watch did not report."""
+"""Shortest interval of the check of the whole spool, which finds changes that the folder watch did not report."""
+_RESCAN_REST = 30.0
+"""Pause after a check of the whole spool, in units of the time that the check took, which is long for many members."""
 _TROUBLE_SECONDS = 1.0
 """Pause of the worker (the task that makes all changes) after an error."""
 _REFRESH_SECONDS = 0.1
@@ -219,10 +221,11 @@ class Adoption:
         look_again = self._loop.time()
         while True:
             try:
-                if self._loop.time() >= look_again:
-                    look_again = self._loop.time() + self._rescan_seconds
+                if (began := self._loop.time()) >= look_again:
                     self._records_dirty = True
                     changed, lost = await asyncio.to_thread(self._survey)
+                    took = self._loop.time() - began
+                    look_again = began + max(self._rescan_seconds, _RESCAN_REST * took)
                     self._dirty |= changed
                     await self._restore(lost)
                 await self._turn()
