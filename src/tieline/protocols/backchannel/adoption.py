@@ -46,16 +46,14 @@ from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
 """Shortest interval of the check of the whole spool, which finds changes that the folder watch did not report."""
-_RESCAN_REST = 30.0
-"""Pause after a check of the whole spool, in units of the time that the check took, which is long for many members."""
 _TROUBLE_SECONDS = 1.0
 """Pause of the worker (the task that makes all changes) after an error."""
 _REFRESH_SECONDS = 0.1
 """Shortest interval between two requests for all channels. With many members, such a request takes long."""
 _CATCH_UP_SECONDS = 0.02
 """Delay before the next check of a mailbox whose local agent has just joined."""
-_REST = 4.0
-"""Pause after a check of a mailbox or of the agent records. The unit is the time that the check took."""
+_REST, _RESCAN_REST = 4.0, 30.0
+"""Pause after a check of a mailbox or of the agent records, and of the whole spool, in units of its own time."""
 _TOGETHER_MAX = 256
 """Most new members that get their mailboxes in one batch."""
 _LOCK = ".tieline.lock"
@@ -224,8 +222,7 @@ class Adoption:
                 if (began := self._loop.time()) >= look_again:
                     self._records_dirty = True
                     changed, lost = await asyncio.to_thread(self._survey)
-                    took = self._loop.time() - began
-                    look_again = began + max(self._rescan_seconds, _RESCAN_REST * took)
+                    look_again = began + max(self._rescan_seconds, _RESCAN_REST * (self._loop.time() - began))
                     self._dirty |= changed
                     await self._restore(lost)
                 await self._turn()
