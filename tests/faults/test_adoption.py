@@ -220,7 +220,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
 ) -> None:
     chance = random.Random(seed_of_the_day())
     store = FlakyStore(folder)
-    monkeypatch.setattr("tieline.server.room.open_store", lambda _url, _home: store)
+    monkeypatch.setattr("tieline.server.room.open_store", lambda _url, _home, _address: store)
     raw = Raw(folder / "spool-home")
     raw.init(WRITER)
     raw.init(TAKER)

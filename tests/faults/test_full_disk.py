@@ -57,7 +57,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Fixture: make the hub use a `FlakyStore`. Return a function that returns the store of the last started hub."""
     stores: list[SqliteStore] = []
 
-    def open_store(_url: str, home: Path) -> Store:
+    def open_store(_url: str, home: Path, _address: str) -> Store:
         stores.append(FlakyStore(home))
         return stores[-1]
 
@@ -367,7 +367,7 @@ async def test_when_the_disk_fails_every_refused_send_is_absent_and_every_accept
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     home, vfs = folder / "h", FaultyVfs("faulty")
-    monkeypatch.setattr("tieline.server.room.open_store", lambda _url, home: SqliteStore(home, vfs=vfs.name))
+    monkeypatch.setattr("tieline.server.room.open_store", lambda _url, home, _address: SqliteStore(home, vfs=vfs.name))
     try:
         with capture_logs():
             async with running_hub(home) as there:
