@@ -121,7 +121,8 @@ def test_a_runner_that_is_killed_leaves_nothing_either(hub: HubProcess, bob: str
 def test_a_runner_whose_guard_was_killed_can_still_be_ended(codex: StandIn) -> None:
     (started,) = codex.notes("started")
     psutil.Process(started["pid"]).parent().kill()
-    assert codex.signal(signal.SIGINT) == 128 + signal.SIGINT
+    # The program ends with its guard, and then the runner, perhaps before the signal.
+    assert codex.signal(signal.SIGINT) in (128 + signal.SIGINT, 128 + signal.SIGKILL)
     codex.leaves_nothing()
 
 
