@@ -1,6 +1,7 @@
 """Tests of forwarded requests: the application in the hub's process answers as if the client were connected to it."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from tests.server.hubs import until
+from tieline.server.workers import forwarding
 from tieline.server.workers.forwarding import Forwarder, ForwardServer
 from tieline.wire.http import CLIENT_GATE, client_gate
 
@@ -205,6 +207,34 @@ async def test_a_process_without_the_key_gets_no_answer(place: Place) -> None:
     )
     assert client.got[0]["status"] == 503
     assert not place.app.scopes
+
+
+@pytest.mark.parametrize("key", ["", "sécret", "secret\0"])
+async def test_any_other_key_is_no_key(place: Place, key: str) -> None:
+    place.app.answer = echo
+    forwarder = Forwarder(partial(asyncio.open_unix_connection, place.path), key)
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    await forwarder(dict(HTTP), (client := Client()).receive, client.send)
+    assert client.got[0]["status"] == 503
+    # A task that failed tells so when it is collected.
+    gc.collect()
+    assert (place.app.scopes, failures) == ([], [])
+
+
+async def test_a_stranger_who_says_nothing_is_sent_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_FIRST_SECONDS_MAX", 0.05)
+    reader, writer = await asyncio.open_unix_connection(place.path)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+
+
+async def test_a_stranger_may_not_begin_with_a_large_frame(place: Place) -> None:
+    reader, writer = await asyncio.open_unix_connection(place.path)
+    writer.write((2 * 1024 * 1024).to_bytes(4, "big"))
+    # The frame itself is not waited for.
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
 
 
 async def test_a_websocket_passes_with_its_gate(place: Place) -> None:

@@ -27,6 +27,10 @@ from tieline.wire.hub_link.connection import FRAME_BYTES_MAX
 _IDLE_MAX = 64
 """Most connections that a worker keeps for later requests. More requests at the same time are rare."""
 _READ_BYTES = 64 * 1024  # as asyncio reads from a socket
+_FIRST_BYTES_MAX = 1024 * 1024
+"""Largest first frame of a connection, before its key is known. It has the head of one request."""
+_FIRST_SECONDS_MAX = 10.0
+"""Longest time until the first frame of a connection is there."""
 _FIELDS = (
     *("type", "asgi", "http_version", "server", "client", "scheme", "method", "root_path", "path", "raw_path"),
     *("query_string", "headers", "subprotocols", LOGIN_COOKIES, SMALL_BODY),
@@ -88,14 +92,20 @@ class _Connection:
     All frames that are sent in one turn of the event loop leave in one write.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame_bytes_max: int = FRAME_BYTES_MAX
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._reader = reader
         self._writer = writer
-        self._frames = FrameBuffer(FRAME_BYTES_MAX)
+        self._frames = FrameBuffer(frame_bytes_max)
         # Frames of this turn, and their size.
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
+
+    def trust(self) -> None:
+        """Take frames of any permitted size from now on, because the other side has shown the key."""
+        self._frames.frame_bytes_max = FRAME_BYTES_MAX
 
     async def read(self) -> bytes:
         """Return the next frame. Raises `EOFError`, `FrameError` or `OSError` if none comes."""
@@ -257,7 +267,7 @@ class ForwardServer:
         return asyncio.StreamReaderProtocol(reader, self._start)
 
     def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(_Connection(reader, writer)))
+        task = asyncio.get_running_loop().create_task(self._serve(_Connection(reader, writer, _FIRST_BYTES_MAX)))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
@@ -277,12 +287,19 @@ class ForwardServer:
     async def _serve(self, connection: _Connection) -> None:
         """Answer the requests of one connection, one after the other."""
         try:
+            # Strangers reach the port for other hubs of a team.
+            async with asyncio.timeout(_FIRST_SECONDS_MAX):
+                payload = await connection.read()
             while True:
-                request = _to_hub.decode(await connection.read())
-                if not isinstance(request, Request) or not hmac.compare_digest(request.key, self._key):
+                request = _to_hub.decode(payload)
+                if not isinstance(request, Request) or not hmac.compare_digest(
+                    request.key.encode(errors="replace"), self._key.encode()
+                ):
                     break
+                connection.trust()
                 if not await _Answering(connection, request.scope).run(self._apps):
                     break
+                payload = await connection.read()
         except (OSError, EOFError, FrameError, msgspec.MsgspecError):
             # The worker is gone, or its client.
             pass
